@@ -1,0 +1,94 @@
+// Package atomicfile replaces files so that a reader, or a crash, sees the old
+// content or the new, never a part. It knows nothing of what is in the files.
+package atomicfile
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// tempMark stands in the names of unfinished files, so that Sweep knows them.
+const tempMark = ".tmp-"
+
+// Write replaces the file name with data: a temporary file in the same folder,
+// fsync, rename, fsync of the folder. It returns when the content is durable.
+func Write(name string, data []byte, perm os.FileMode) error {
+	if err := replace(name, data, perm, true); err != nil {
+		return err
+	}
+	return SyncDir(filepath.Dir(name))
+}
+
+// WriteVolatile replaces the file name with data like Write but does not wait
+// for the disk. It is for files that are made again after a restart of the
+// machine.
+func WriteVolatile(name string, data []byte, perm os.FileMode) error {
+	return replace(name, data, perm, false)
+}
+
+func replace(name string, data []byte, perm os.FileMode, durable bool) (err error) {
+	f, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+tempMark)
+	if err != nil {
+		return fmt.Errorf("write %s: %w", name, err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(fmt.Errorf("write %s: %w", name, err), os.Remove(f.Name()))
+		}
+	}()
+	_, err = f.Write(data)
+	if err == nil {
+		err = f.Chmod(perm)
+	}
+	if err == nil && durable {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), name)
+}
+
+// Remove deletes the file and makes that durable. A file that does not exist is
+// no error.
+func Remove(name string) error {
+	if err := os.Remove(name); err != nil {
+		if errors.Is(err, os.ErrNotExist) {
+			return nil
+		}
+		return err
+	}
+	return SyncDir(filepath.Dir(name))
+}
+
+// SyncDir makes the renames and removals in dir durable.
+func SyncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// IsTemp says whether a file name is one of an unfinished Write.
+func IsTemp(name string) bool {
+	return strings.HasPrefix(filepath.Base(name), ".") && strings.Contains(name, tempMark)
+}
+
+// Sweep removes what unfinished writes left in dir. Nobody may be writing there.
+func Sweep(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, e := range entries {
+		if IsTemp(e.Name()) {
+			errs = append(errs, os.Remove(filepath.Join(dir, e.Name())))
+		}
+	}
+	return errors.Join(errs...)
+}
