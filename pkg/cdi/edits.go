@@ -44,9 +44,17 @@ func newEditSource(o Options) *editSource { return &editSource{options: o} }
 func (s *editSource) get(ctx context.Context, gpus []string) (common specs.ContainerEdits, byGPU map[string]specs.ContainerEdits, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if ret := s.options.Library.Init(); ret != nvml.SUCCESS {
+		return common, nil, fmt.Errorf("initialize NVML: %w; is the NVIDIA driver loaded?", ret)
+	}
+	defer func() {
+		if ret := s.options.Library.Shutdown(); ret != nvml.SUCCESS {
+			klog.FromContext(ctx).Error(ret, "NVML could not be shut down")
+		}
+	}()
 	version, ret := s.options.Library.SystemGetDriverVersion()
 	if ret != nvml.SUCCESS {
-		return common, nil, fmt.Errorf("read the driver version: %s; is the NVIDIA driver loaded?", nvml.ErrorString(ret))
+		return common, nil, fmt.Errorf("read the driver version: %w; is the NVIDIA driver loaded?", ret)
 	}
 	if s.answer != nil && !s.answer.current(version) {
 		s.answer = nil

@@ -25,6 +25,10 @@ type Node struct {
 	// Problem says in words why the driver as a whole could not be read, for
 	// example because no NVIDIA driver is installed. Empty when it could.
 	Problem string `json:"problem,omitempty"`
+	// RestartNeeded is true if only a new process can read the driver: it was
+	// replaced, and this process holds the library of the old one, which cannot
+	// be unloaded (see [Library]).
+	RestartNeeded bool `json:"restartNeeded,omitempty"`
 }
 
 // Version is a version number as the driver writes it, and as semantic

@@ -335,7 +335,10 @@ func TestPreparedClaimIsRepairedWhenWhatItWasPromisedIsGone(t *testing.T) {
 	}{
 		{"nothing changed", func(*testing.T, *node, string) {}, ""},
 		{"driver restarted", func(t *testing.T, n *node, dir string) { n.start(t, dir, "boot-1") }, ""},
-		{"after a reboot", func(t *testing.T, n *node, dir string) { n.specs.specs = map[types.UID][]string{}; n.start(t, dir, "boot-2") }, "machine was restarted"},
+		{"after a reboot", func(t *testing.T, n *node, dir string) {
+			n.specs.specs = map[types.UID][]string{}
+			n.start(t, dir, "boot-2")
+		}, "machine was restarted"},
 		{"spec deleted", func(_ *testing.T, n *node, _ string) { delete(n.specs.specs, "1") }, "CDI spec was missing"},
 		{"spec changed by somebody", func(_ *testing.T, n *node, _ string) { n.specs.specs["1"] = []string{"x"} }, "CDI spec was missing or changed"},
 		{"driver upgraded", func(_ *testing.T, n *node, _ string) { n.driver = "590.44.01" }, "from 580.95.05 to 590.44.01"},

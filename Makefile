@@ -1,0 +1,56 @@
+# Apportion: what a developer and a newcomer run. "make help" lists it.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+# go-nvml binds some calls that NVML's header marks as deprecated.
+export CGO_CFLAGS ?= -O2 -g -Wno-deprecated-declarations
+
+BIN := bin
+# demo: "local" builds and starts a cluster without Docker, "kind" uses kind.
+DEMO_CLUSTER ?= local
+
+.PHONY: help
+help: ## List the targets.
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## Build the programs into bin/.
+	go build -o $(BIN)/ ./cmd/...
+
+.PHONY: image
+image: ## Build the driver's image without Docker, as bin/apportion.tar.
+	cd e2e && go run ./cmd/buildimage -o ../$(BIN)/apportion.tar
+
+.PHONY: test
+test: ## Run all unit and integration tests with the race detector. Needs no root.
+	@echo "Testing the driver. On a new machine the libraries are compiled first, which takes minutes."
+	go test -race ./...
+	@echo "Testing the chart and the images."
+	cd e2e && go test ./chart/... ./image/... ./cmd/buildimage/...
+
+.PHONY: lint
+lint: ## Check formatting, go.mod files, and run vet, staticcheck and logcheck.
+	hack/lint
+
+.PHONY: e2e
+e2e: ## Run the end-to-end tests on a local cluster. Needs root.
+	cd e2e && go test ./validation/...
+	cd e2e && go test -count=1 -timeout 60m -v ./suite/...
+
+.PHONY: bench
+bench: ## Measure prepare and unprepare of the real plugin over its socket.
+	go build -o $(BIN)/ ./cmd/apportion-kubelet-plugin
+	cd e2e && go run ./cmd/bench --plugin ../$(BIN)/apportion-kubelet-plugin
+
+.PHONY: demo
+demo: ## Start a local cluster with fake GPUs and show pods that use them. Needs root.
+	cd e2e && go run ./cmd/demo up --cluster $(DEMO_CLUSTER)
+
+.PHONY: demo-down
+demo-down: ## Stop the demo's cluster and remove all it made.
+	cd e2e && go run ./cmd/demo down --cluster $(DEMO_CLUSTER)
+
+.PHONY: clean
+clean: ## Remove what was built.
+	rm -rf $(BIN) e2e/.bin

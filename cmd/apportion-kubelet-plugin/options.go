@@ -1,0 +1,174 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	"github.com/spf13/pflag"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	logsapi "k8s.io/component-base/logs/api/v1"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+
+	"apportion.dev/apportion/pkg/devicemodel"
+	"apportion.dev/apportion/pkg/driver"
+	"apportion.dev/apportion/pkg/fakegpu"
+	"apportion.dev/apportion/pkg/inventory"
+)
+
+const bootIDFile = "/proc/sys/kernel/random/boot_id"
+
+// options are the program's flags.
+type options struct {
+	config       driver.Config
+	kubeconfig   string
+	nvmlLibrary  string
+	fakeMachine  string
+	exclude      []string
+	pollInterval time.Duration
+	logging      *logsapi.LoggingConfiguration
+}
+
+func defaultOptions() *options {
+	return &options{
+		config: driver.Config{
+			DriverName: "gpu.apportion.dev", CDIRoot: "/var/run/cdi",
+			PluginsDir: kubeletplugin.KubeletPluginsDir, RegistrarDir: kubeletplugin.KubeletRegistryDir,
+			DriverRoot: "/driver-root", HostDriverRoot: "/", HookPath: "/usr/bin/nvidia-cdi-hook",
+			HealthcheckPort: 51515, MetricsAddress: ":8080",
+		},
+		pollInterval: 10 * time.Second,
+		logging:      logsapi.NewLoggingConfiguration(),
+	}
+}
+
+func (o *options) addFlags(flags *pflag.FlagSet) {
+	c := &o.config
+	flags.StringVar(&c.NodeName, "node-name", c.NodeName, "Name of this node, and of its pool of devices. Required.")
+	flags.StringVar(&c.DriverName, "driver-name", c.DriverName, "Name of the DRA driver in ResourceSlices and claims.")
+	flags.StringVar(&c.CDIRoot, "cdi-root", c.CDIRoot, "Folder for CDI specs; the container runtime must read it.")
+	flags.StringVar(&c.PluginsDir, "kubelet-plugins-directory-path", c.PluginsDir, "The kubelet's folder for plugins' data; must be the same path here as on the host.")
+	flags.StringVar(&c.RegistrarDir, "kubelet-registrar-directory-path", c.RegistrarDir, "The kubelet's folder for plugins' registration sockets.")
+	flags.StringVar(&c.HostDriverRoot, "nvidia-driver-root", c.HostDriverRoot, "Folder on the host under which the NVIDIA driver is installed.")
+	flags.StringVar(&c.DriverRoot, "container-driver-root", c.DriverRoot, "The same folder as this program sees it.")
+	flags.StringVar(&o.nvmlLibrary, "nvml-library", "", "Path of libnvidia-ml.so.1; searched for under --container-driver-root if empty.")
+	flags.StringVar(&o.fakeMachine, "fake-machine", "", `Folder of a fake machine made by "apportion fake create": its GPUs are published in place of real ones. Must be the same path here as on the host.`)
+	flags.StringSliceVar(&o.exclude, "exclude-devices", nil, "GPUs that are not published: UUIDs, PCI addresses or product names, separated by commas.")
+	flags.StringVar(&c.HookPath, "cdi-hook-path", c.HookPath, "The nvidia-cdi-hook program to install on the host; empty to use the one that is installed.")
+	flags.IntVar(&c.HealthcheckPort, "healthcheck-port", c.HealthcheckPort, "TCP port of the gRPC health service; -1 for none.")
+	flags.StringVar(&c.MetricsAddress, "metrics-address", c.MetricsAddress, "Where /metrics and /healthz are served; empty for nowhere.")
+	flags.BoolVar(&c.Pprof, "pprof", false, "Also serve /debug/pprof at --metrics-address.")
+	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "Kubeconfig file; the pod's service account is used if empty.")
+	flags.DurationVar(&o.pollInterval, "poll-interval", o.pollInterval, "How often the hardware is read again when it sends no events.")
+	logsapi.AddFlags(o.logging, flags)
+}
+
+// fromEnvironment sets flags that were not given from the environment.
+func fromEnvironment(flags *pflag.FlagSet, lookup func(string) (string, bool)) error {
+	var errs []error
+	flags.VisitAll(func(f *pflag.Flag) {
+		if f.Changed {
+			return
+		}
+		name := strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
+		value, ok := lookup(name)
+		// KUBECONFIG and V are other programs' variables too, and --help is no setting.
+		if !ok || len(f.Name) < 2 || f.Name == "help" {
+			return
+		}
+		if err := flags.Set(f.Name, value); err != nil {
+			errs = append(errs, fmt.Errorf("environment variable %s: %w", name, err))
+		}
+	})
+	return errors.Join(errs...)
+}
+
+// complete checks the flags and works out what depends on them.
+func (o *options) complete() error {
+	if err := logsapi.ValidateAndApply(o.logging, nil); err != nil {
+		return err
+	}
+	if o.pollInterval <= 0 {
+		return fmt.Errorf("--poll-interval %s: give a duration above zero, such as 10s", o.pollInterval)
+	}
+	for flag, path := range map[string]string{
+		"--cdi-root": o.config.CDIRoot, "--kubelet-plugins-directory-path": o.config.PluginsDir,
+		"--kubelet-registrar-directory-path": o.config.RegistrarDir, "--nvidia-driver-root": o.config.HostDriverRoot,
+		"--container-driver-root": o.config.DriverRoot,
+	} {
+		if !filepath.IsAbs(path) {
+			return fmt.Errorf("%s %q: give an absolute path", flag, path)
+		}
+	}
+	o.config.Policy = devicemodel.Policy{Exclude: o.exclude}
+	return o.config.Validate()
+}
+
+// run wires the driver and serves until ctx ends.
+func (o *options) run(ctx context.Context) error {
+	bootID, err := os.ReadFile(bootIDFile)
+	if err != nil {
+		return fmt.Errorf("identify this boot: %w", err)
+	}
+	o.config.BootID = strings.TrimSpace(string(bootID))
+	metrics := driver.NewMetrics()
+	metrics.ObserveClient()
+	client, err := o.client()
+	if err != nil {
+		return err
+	}
+	library, sysfs, err := o.hardware()
+	if err != nil {
+		return err
+	}
+	source := inventory.NewNVML(inventory.Options{Library: library, SysFS: sysfs, PollInterval: o.pollInterval})
+	return driver.New(o.config, driver.Providers{Source: source, Library: library, Client: client, Metrics: metrics}).Run(ctx)
+}
+
+// client returns a client without limits of its own: the API server's fairness
+// does that job, and client-go's default would hold up a burst of pods.
+func (o *options) client() (kubernetes.Interface, error) {
+	var config *rest.Config
+	var err error
+	if o.kubeconfig == "" {
+		config, err = rest.InClusterConfig()
+	} else {
+		config, err = clientcmd.BuildConfigFromFlags("", o.kubeconfig)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("find the API server: %w; run in a pod or give --kubeconfig", err)
+	}
+	config.QPS = -1
+	config.UserAgent = "apportion-kubelet-plugin"
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("API server: %w", err)
+	}
+	return client, nil
+}
+
+// hardware returns the NVML and sysfs of the real machine or of a fake one, and
+// sets the driver root to fit.
+func (o *options) hardware() (nvml.Interface, fs.ReadLinkFS, error) {
+	if o.fakeMachine != "" {
+		machine, err := fakegpu.Open(o.fakeMachine)
+		if err != nil {
+			return nil, nil, fmt.Errorf("fake machine: %w", err)
+		}
+		o.config.DriverRoot, o.config.HostDriverRoot = machine.DriverRoot(), machine.DriverRoot()
+		return machine.NVML(), machine.SysFS(), nil
+	}
+	sysfs, ok := os.DirFS("/sys").(fs.ReadLinkFS)
+	if !ok {
+		return nil, nil, errors.New("this Go release cannot read links below /sys")
+	}
+	return inventory.OpenLibrary(o.nvmlLibrary, o.config.DriverRoot), sysfs, nil
+}

@@ -1,0 +1,212 @@
+package devicemodel
+
+import (
+	"fmt"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/dynamic-resource-allocation/cel"
+	"k8s.io/dynamic-resource-allocation/structured"
+
+	"apportion.dev/apportion/pkg/inventory"
+)
+
+const testDriver = "gpu.apportion.dev"
+
+// gpuClass is the lister of one class, which takes any device of the driver.
+type gpuClass struct{}
+
+func (gpuClass) class() *resourceapi.DeviceClass {
+	return &resourceapi.DeviceClass{
+		ObjectMeta: metav1.ObjectMeta{Name: testDriver},
+		Spec: resourceapi.DeviceClassSpec{Selectors: []resourceapi.DeviceSelector{
+			{CEL: &resourceapi.CELDeviceSelector{Expression: `device.driver == "gpu.apportion.dev" && device.attributes["gpu.apportion.dev"].type == "gpu"`}},
+		}},
+	}
+}
+
+func (c gpuClass) List() ([]*resourceapi.DeviceClass, error) {
+	return []*resourceapi.DeviceClass{c.class()}, nil
+}
+func (c gpuClass) Get(string) (*resourceapi.DeviceClass, error) { return c.class(), nil }
+
+// scheduler is kube-scheduler's allocator for one node, and what it gave out.
+type scheduler struct {
+	state  structured.AllocatedState
+	claims int
+}
+
+func newScheduler() *scheduler {
+	return &scheduler{state: structured.AllocatedState{
+		AllocatedDevices:         sets.New[structured.DeviceID](),
+		AllocatedSharedDeviceIDs: sets.New[structured.SharedDeviceID](),
+		AggregatedCapacity:       structured.NewConsumedCapacityCollection(),
+	}}
+}
+
+// defaults are the gates of Kubernetes 1.37.
+var defaults = structured.Features{
+	AdminAccess: true, ConsumableCapacity: true, DeviceBindingAndStatus: true, DeviceTaints: true,
+	FractionalCapacityRange: true, PartitionableDevices: true, PrioritizedList: true,
+}
+
+// place returns the devices that a new claim gets, and none if it has to wait.
+func (s *scheduler) place(t *testing.T, m *Model, spec resourceapi.DeviceClaim) []string {
+	t.Helper()
+	published := m.Slices()
+	var objects []*resourceapi.ResourceSlice
+	for i, slice := range published {
+		objects = append(objects, &resourceapi.ResourceSlice{
+			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%05x", i)},
+			Spec: resourceapi.ResourceSliceSpec{
+				Driver:         testDriver,
+				NodeName:       ptr("node-a"),
+				Pool:           resourceapi.ResourcePool{Name: "node-a", ResourceSliceCount: int64(len(published))},
+				Devices:        slice.Devices,
+				SharedCounters: slice.SharedCounters,
+			},
+		})
+	}
+	allocator, err := structured.NewAllocator(t.Context(), defaults, s.state, gpuClass{}, objects, cel.NewCache(1, cel.Features{EnableConsumableCapacity: true}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.claims++
+	claim := &resourceapi.ResourceClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("claim-%d", s.claims), UID: types.UID(fmt.Sprint(s.claims))},
+		Spec:       resourceapi.ResourceClaimSpec{Devices: spec},
+	}
+	results, err := allocator.Allocate(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-a"}}, []*resourceapi.ResourceClaim{claim})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, result := range results {
+		for _, device := range result.Devices.Results {
+			names = append(names, device.Device)
+			id := structured.MakeDeviceID(device.Driver, device.Pool, device.Device)
+			if device.ShareID == nil {
+				s.state.AllocatedDevices.Insert(id)
+				continue
+			}
+			s.state.AllocatedSharedDeviceIDs.Insert(structured.MakeSharedDeviceID(id, device.ShareID))
+			s.state.AggregatedCapacity.Insert(structured.NewDeviceConsumedCapacity(id, device.ConsumedCapacity))
+		}
+	}
+	return names
+}
+
+// gpus asks for whole GPUs, or for shares if amounts are given.
+func gpus(count int64, amounts ...string) resourceapi.DeviceClaim {
+	request := resourceapi.ExactDeviceRequest{DeviceClassName: testDriver, AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: count}
+	if len(amounts) > 0 {
+		request.Capacity = &resourceapi.CapacityRequirements{Requests: map[resourceapi.QualifiedName]resource.Quantity{}}
+		for i, name := range []resourceapi.QualifiedName{CapacityMemory, CapacityComputePercent}[:len(amounts)] {
+			request.Capacity.Requests[name] = resource.MustParse(amounts[i])
+		}
+	}
+	return resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{{Name: "gpu", Exactly: &request}}}
+}
+
+func linkedGPUs(count int64) resourceapi.DeviceClaim {
+	claim := gpus(count)
+	name := resourceapi.FullyQualifiedName(testDriver + "/" + AttributeNVLinkDomain)
+	claim.Constraints = []resourceapi.DeviceConstraint{{MatchAttribute: &name}}
+	return claim
+}
+
+const (
+	uuidC = "GPU-cccccccc-0000-4000-8000-000000000003"
+	uuidD = "GPU-dddddddd-0000-4000-8000-000000000004"
+)
+
+func TestSchedulerSharesOrGivesWhole(t *testing.T) {
+	fortyGiB := func(uuid, address string) inventory.GPU {
+		gpu := a30(uuid, address, "")
+		gpu.MemoryBytes = ptr(uint64(40 << 30))
+		return gpu
+	}
+	one := node(fortyGiB(uuidA, "0000:07:00.0"))
+	two := node(fortyGiB(uuidA, "0000:07:00.0"), fortyGiB(uuidB, "0000:08:00.0"))
+	pairs := node(
+		a30(uuidA, "0000:01:00.0", "0000:03:00.0"), a30(uuidB, "0000:02:00.0", "0000:04:00.0"),
+		a30(uuidC, "0000:03:00.0", "0000:01:00.0"), a30(uuidD, "0000:04:00.0", "0000:02:00.0"),
+	)
+	const a, b, c, d = "gpu-4f3a1b2c", "gpu-0badcafe", "gpu-cccccccc", "gpu-dddddddd"
+	type step struct {
+		claim resourceapi.DeviceClaim
+		want  string // device names, "[]" if the claim has to wait
+	}
+	for _, tc := range []struct {
+		name  string
+		node  inventory.Node
+		steps []step
+	}{
+		{"a whole GPU is exclusive", one, []step{{gpus(1), "[" + a + "]"}, {gpus(1), "[]"}, {gpus(1, "1Mi"), "[]"}}},
+		{"four shares fill a GPU", one, []step{
+			{gpus(1, "10Gi"), "[" + a + "]"}, {gpus(1, "10Gi"), "[" + a + "]"}, {gpus(1, "10Gi"), "[" + a + "]"}, {gpus(1), "[]"},
+			{gpus(1, "10Gi"), "[" + a + "]"}, {gpus(1, "1Mi"), "[]"},
+		}},
+		{"a share keeps the whole out", one, []step{{gpus(1, "1"), "[" + a + "]"}, {gpus(1), "[]"}, {gpus(1, "40959Mi"), "[" + a + "]"}}},
+		{"compute is counted too", one, []step{{gpus(1, "10Gi", "60"), "[" + a + "]"}, {gpus(1, "10Gi", "50"), "[]"}, {gpus(1, "10Gi", "40"), "[" + a + "]"}, {gpus(1, "10Gi"), "[" + a + "]"}}},
+		{"more than there is", one, []step{{gpus(1, "41Gi"), "[]"}, {gpus(1, "40Gi", "101"), "[]"}}},
+		{"one GPU fills before the next", two, []step{
+			{gpus(1, "30Gi"), "[" + a + "]"}, {gpus(1, "30Gi"), "[" + b + "]"}, {gpus(1, "10Gi"), "[" + a + "]"}, {gpus(1), "[]"},
+		}},
+		{"linked GPUs", pairs, []step{{gpus(1), "[" + a + "]"}, {linkedGPUs(2), "[" + b + " " + d + "]"}, {linkedGPUs(2), "[]"}, {gpus(1), "[" + c + "]"}}},
+		{"no three are linked", pairs, []step{{linkedGPUs(3), "[]"}}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s, m := newScheduler(), Build(tc.node, Policy{})
+			for i, step := range tc.steps {
+				if got := fmt.Sprint(s.place(t, m, step.claim)); got != step.want {
+					t.Errorf("claim %d got %s, want %s", i+1, got, step.want)
+				}
+			}
+		})
+	}
+}
+
+func TestGPUOfUnknownMemoryIsGivenWholeOnly(t *testing.T) {
+	gpu := l4(uuidA, "0000:07:00.0")
+	gpu.MemoryBytes = nil
+	s, m := newScheduler(), Build(node(gpu), Policy{})
+	if got := s.place(t, m, gpus(1, "1Gi")); got != nil {
+		t.Errorf("a share got %v", got)
+	}
+	if got := s.place(t, m, gpus(1)); len(got) != 1 {
+		t.Errorf("a whole got %v", got)
+	}
+	if got := s.place(t, m, gpus(1)); got != nil {
+		t.Errorf("a second whole got %v", got)
+	}
+}
+
+// A property that cannot be read for a while must not hand a GPU out twice.
+func TestSharedGPUWhoseMemoryBecomesUnreadableIsNotGivenAgain(t *testing.T) {
+	for name, gpu := range map[string]inventory.GPU{"without MIG": l4(uuidA, "0000:07:00.0"), "with MIG": a30(uuidA, "0000:07:00.0", "")} {
+		t.Run(name, func(t *testing.T) {
+			s := newScheduler()
+			if got := s.place(t, Build(node(gpu), Policy{}), gpus(1, "1Gi")); len(got) != 1 {
+				t.Fatalf("a share got %v", got)
+			}
+			unreadable := gpu
+			unreadable.MemoryBytes = nil
+			if got := s.place(t, Build(node(unreadable), Policy{}), gpus(1)); got != nil {
+				t.Errorf("the GPU was given as a whole while it has a share: %v", got)
+			}
+			unreadable.MIG.Profiles = nil
+			if got := s.place(t, Build(node(unreadable), Policy{}), gpus(1)); got != nil {
+				t.Errorf("the GPU was given as a whole while it has a share: %v", got)
+			}
+			if got := s.place(t, Build(node(gpu), Policy{}), gpus(1, "1Gi")); len(got) != 1 {
+				t.Errorf("a second share got %v after the memory was read again", got)
+			}
+		})
+	}
+}

@@ -1,0 +1,157 @@
+package driver
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
+
+	"apportion.dev/apportion/pkg/devicemodel"
+	"apportion.dev/apportion/pkg/prepare"
+)
+
+var _ kubeletplugin.DRAPlugin = &Driver{}
+
+// PrepareResourceClaims prepares each claim by itself, all at once.
+func (d *Driver) PrepareResourceClaims(ctx context.Context, claims []*resourceapi.ResourceClaim) (map[types.UID]kubeletplugin.PrepareResult, error) {
+	leave, err := d.calls.enter()
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	results := make([]kubeletplugin.PrepareResult, len(claims))
+	inParallel(len(claims), func(i int) { results[i] = d.prepareClaim(ctx, claims[i]) })
+	byUID := make(map[types.UID]kubeletplugin.PrepareResult, len(claims))
+	for i, claim := range claims {
+		byUID[claim.UID] = results[i]
+	}
+	return byUID, nil
+}
+
+func (d *Driver) prepareClaim(ctx context.Context, claim *resourceapi.ResourceClaim) kubeletplugin.PrepareResult {
+	logger := klog.LoggerWithValues(klog.FromContext(ctx), "claim", klog.KObj(claim), "uid", claim.UID)
+	started := time.Now()
+	devices, err := d.preparer.Prepare(klog.NewContext(ctx, logger), claim)
+	d.Metrics.observeOperation("prepare", started, err)
+	if err != nil {
+		logger.Error(err, "Claim could not be prepared")
+		return kubeletplugin.PrepareResult{Err: fmt.Errorf("prepare claim %s: %w", klog.KObj(claim), err)}
+	}
+	model := d.currentModel()
+	result := kubeletplugin.PrepareResult{}
+	for _, device := range devices {
+		result.Devices = append(result.Devices, kubeletplugin.Device{
+			Requests:     []string{device.Request},
+			PoolName:     device.Pool,
+			DeviceName:   device.Device,
+			CDIDeviceIDs: []string{device.CDIDevice},
+			ShareID:      device.ShareID,
+			Metadata:     metadata(model, device),
+		})
+	}
+	d.status.set(claim, devices, model)
+	logger.V(2).Info("Claim prepared", "devices", len(devices))
+	return result
+}
+
+// UnprepareResourceClaims takes each claim's devices back, all at once.
+func (d *Driver) UnprepareResourceClaims(ctx context.Context, claims []kubeletplugin.NamespacedObject) (map[types.UID]error, error) {
+	leave, err := d.calls.enter()
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	errs := make([]error, len(claims))
+	inParallel(len(claims), func(i int) { errs[i] = d.unprepareClaim(ctx, claims[i]) })
+	byUID := make(map[types.UID]error, len(claims))
+	for i, claim := range claims {
+		byUID[claim.UID] = errs[i]
+	}
+	return byUID, nil
+}
+
+func (d *Driver) unprepareClaim(ctx context.Context, claim kubeletplugin.NamespacedObject) error {
+	logger := klog.LoggerWithValues(klog.FromContext(ctx), "claim", klog.KRef(claim.Namespace, claim.Name), "uid", claim.UID)
+	started := time.Now()
+	d.status.forget(claim.UID)
+	err := d.preparer.Unprepare(klog.NewContext(ctx, logger), claim.UID)
+	d.Metrics.observeOperation("unprepare", started, err)
+	if err != nil {
+		logger.Error(err, "Claim could not be unprepared")
+		return fmt.Errorf("unprepare claim %s: %w", claim, err)
+	}
+	logger.V(2).Info("Claim unprepared")
+	return nil
+}
+
+// inParallel calls f with 0 to n-1 and returns when all calls have.
+func inParallel(n int, f func(i int)) {
+	if n == 1 {
+		f(0)
+		return
+	}
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() { f(i) })
+	}
+	wg.Wait()
+}
+
+// metadata is what the pod can read about its device: what is published of it,
+// and for a share how much of it is the pod's.
+func metadata(model *devicemodel.Model, device prepare.Device) *kubeletplugin.DeviceMetadata {
+	attributes := map[string]resourceapi.DeviceAttribute{}
+	if published, ok := model.Device(device.Device); ok {
+		for name, value := range published.API.Attributes {
+			attributes[string(name)] = value
+		}
+	}
+	if device.ShareID != nil {
+		attributes["shareID"] = resourceapi.DeviceAttribute{StringValue: ptr.To(string(*device.ShareID))}
+	}
+	for name, value := range device.Consumed {
+		q, err := resource.ParseQuantity(value)
+		if err != nil {
+			continue // Checked when the claim was prepared.
+		}
+		attributes[shareAmount(name)] = resourceapi.DeviceAttribute{IntValue: ptr.To(q.Value())}
+	}
+	return &kubeletplugin.DeviceMetadata{Attributes: attributes}
+}
+
+// shareAmount is the metadata attribute for a share's part of a capacity:
+// memory is in bytes, computePercent in percent.
+func shareAmount(capacity string) string {
+	switch capacity {
+	case devicemodel.CapacityMemory:
+		return "shareMemoryBytes"
+	case devicemodel.CapacityComputePercent:
+		return "shareComputePercent"
+	}
+	return capacity
+}
+
+// resolve tells prepare what an allocated device is.
+func (d *Driver) resolve(name string) (prepare.Target, bool) {
+	device, ok := d.currentModel().Device(name)
+	if !ok {
+		return prepare.Target{}, false
+	}
+	capacity := map[string]resource.Quantity{}
+	// Percentages of compute are reservations of shares only; a device's memory is
+	// what whole use and shares have in common.
+	if memory, ok := device.API.Capacity[devicemodel.CapacityMemory]; ok {
+		capacity[devicemodel.CapacityMemory] = memory.Value
+	}
+	if compute, ok := device.API.Capacity[devicemodel.CapacityComputePercent]; ok {
+		capacity[devicemodel.CapacityComputePercent] = compute.Value
+	}
+	return prepare.Target{GPU: device.GPUUUID, Capacity: capacity, Problem: device.Problem}, true
+}

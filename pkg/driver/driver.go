@@ -1,0 +1,338 @@
+// Package driver is the kubelet plugin: it publishes the node's devices,
+// prepares claims when the kubelet asks, and says how the devices are.
+//
+// It is glue over inventory, devicemodel and prepare, and the only one of them
+// that talks to the API server and the kubelet. It does not know whether the
+// hardware is real.
+package driver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"sync"
+	"time"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes"
+	metadatav1beta1 "k8s.io/dynamic-resource-allocation/api/metadata/v1beta1"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+	"k8s.io/dynamic-resource-allocation/resourceslice"
+	"k8s.io/klog/v2"
+
+	"apportion.dev/apportion/pkg/atomicfile"
+	"apportion.dev/apportion/pkg/cdi"
+	"apportion.dev/apportion/pkg/devicemodel"
+	"apportion.dev/apportion/pkg/inventory"
+	"apportion.dev/apportion/pkg/prepare"
+)
+
+// Config says who this driver is and where things are. Paths are absolute.
+type Config struct {
+	// DriverName is the name in slices and claims, NodeName that of the node and
+	// of its pool.
+	DriverName, NodeName string
+	// CDIRoot is the folder for CDI specs.
+	CDIRoot string
+	// PluginsDir and RegistrarDir are the kubelet's folders for plugins' data
+	// and for their registration.
+	PluginsDir, RegistrarDir string
+	// DriverRoot is where this process sees the folder under which the NVIDIA
+	// driver is installed, HostDriverRoot where the container runtime sees it.
+	DriverRoot, HostDriverRoot string
+	// HookPath is the nvidia-cdi-hook program that is installed for the container
+	// runtime; empty if the one at its place is to be used as it is.
+	HookPath string
+	// BootID identifies this boot of the machine.
+	BootID string
+	// Policy says which devices are offered, and how.
+	Policy devicemodel.Policy
+	// HealthcheckPort is the TCP port of the gRPC health service, 0 for any,
+	// negative for none.
+	HealthcheckPort int
+	// MetricsAddress is where /metrics and /healthz are served, for example
+	// ":8080"; empty for nowhere. Pprof adds /debug/pprof.
+	MetricsAddress string
+	Pprof          bool
+}
+
+// Dir is the driver's own folder on the node.
+func (c Config) Dir() string { return filepath.Join(c.PluginsDir, c.DriverName) }
+
+// HookOnHost is where the container runtime finds nvidia-cdi-hook.
+func (c Config) HookOnHost() string { return filepath.Join(c.Dir(), "nvidia-cdi-hook") }
+
+// maxSocketPath is the longest path that a Unix socket can be bound to
+// (sun_path without its end).
+const maxSocketPath = 107
+
+// Validate returns an error that names each bad value and the way out.
+func (c Config) Validate() error {
+	var errs []error
+	if c.NodeName == "" {
+		errs = append(errs, errors.New("the node's name is not known: set --node-name or NODE_NAME"))
+	}
+	for flag, path := range map[string]string{
+		"--kubelet-plugins-directory-path":   filepath.Join(c.Dir(), "dra.sock"),
+		"--kubelet-registrar-directory-path": filepath.Join(c.RegistrarDir, c.DriverName+"-reg.sock"),
+	} {
+		if len(path) > maxSocketPath {
+			errs = append(errs, fmt.Errorf("the socket %s has a path of %d bytes, at most %d are possible: choose a shorter %s or --driver-name", path, len(path), maxSocketPath, flag))
+		}
+	}
+	if c.HealthcheckPort > 65535 {
+		errs = append(errs, fmt.Errorf("--healthcheck-port %d is not a port: give 0 to 65535, or -1 for none", c.HealthcheckPort))
+	}
+	errs = append(errs, c.Policy.Validate())
+	return errors.Join(errs...)
+}
+
+// Providers are what the driver works with.
+type Providers struct {
+	Source  inventory.Source
+	Library nvml.Interface
+	Client  kubernetes.Interface
+	Metrics *Metrics
+}
+
+// Driver is one node's driver. New has no side effects; Run does the work.
+type Driver struct {
+	config Config
+	Providers
+
+	helper   *kubeletplugin.Helper
+	preparer *prepare.Preparer
+	events   *eventRecorder
+	status   *statusWriter
+	calls    callGate
+	fail     context.CancelCauseFunc
+
+	mu sync.Mutex
+	// node and model are the last ones read; changed is closed and replaced when
+	// they are.
+	node    inventory.Node
+	model   *devicemodel.Model
+	changed chan struct{}
+}
+
+// New returns a driver for a valid Config.
+func New(c Config, p Providers) *Driver {
+	return &Driver{config: c, Providers: p, model: devicemodel.Build(inventory.Node{}, c.Policy), changed: make(chan struct{})}
+}
+
+// Run serves until ctx ends, then lets the calls under way finish, and returns
+// nil; or it returns why it could not go on. Pods keep their GPUs either way.
+func (d *Driver) Run(ctx context.Context) error {
+	if err := d.config.Validate(); err != nil {
+		return err
+	}
+	ctx, d.fail = context.WithCancelCause(ctx)
+	defer d.fail(nil)
+	if err := os.MkdirAll(d.config.Dir(), 0o750); err != nil {
+		return fmt.Errorf("driver's folder: %w", err)
+	}
+	if err := d.installHook(); err != nil {
+		return err
+	}
+	// What the driver needs to finish calls under way outlives ctx.
+	background, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	d.events = newEventRecorder(background, d.Client, d.config)
+	defer d.events.Shutdown()
+	d.status = newStatusWriter(d.Client, d.config)
+
+	var background2 sync.WaitGroup
+	defer background2.Wait()
+	defer stop()
+	background2.Go(func() { d.status.run(background) })
+
+	if err := d.reconcile(ctx); err != nil {
+		return err
+	}
+	defer d.preparer.Close()
+	if err := d.serve(ctx, background); err != nil {
+		return err
+	}
+	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
+		return cause
+	}
+	return nil
+}
+
+// reconcile reads the hardware for the first time and brings what the last
+// process left on the node in line with it. Nothing is served yet.
+func (d *Driver) reconcile(ctx context.Context) error {
+	node, err := d.Source.Snapshot(ctx)
+	if err != nil {
+		return fmt.Errorf("read the node's GPUs: %w", err)
+	}
+	d.setNode(ctx, node)
+	specs, err := cdi.New(cdi.Options{
+		Vendor: d.config.DriverName, Dir: d.config.CDIRoot, Library: d.Library,
+		DriverRoot: d.config.DriverRoot, HostDriverRoot: d.config.HostDriverRoot, HookPath: d.config.HookOnHost(),
+	})
+	if err != nil {
+		return err
+	}
+	d.preparer, err = prepare.New(prepare.Options{
+		Driver: d.config.DriverName, Pool: d.config.NodeName, Dir: d.config.Dir(), BootID: d.config.BootID,
+		Specs: specs, Resolve: d.resolve, DriverVersion: d.driverVersion,
+		Damaged: d.recordDamaged(ctx), Repaired: d.recordRepaired(ctx), Observe: d.Metrics.observePhase,
+	})
+	if err != nil {
+		return err
+	}
+	if err := d.preparer.Reconcile(ctx); err != nil {
+		// One claim's trouble must not keep the node from serving the others; the
+		// kubelet's next call for that claim meets it again.
+		klog.FromContext(ctx).Error(err, "Some claims could not be brought in line; they are tried again when the kubelet asks")
+	}
+	return nil
+}
+
+// serve registers with the kubelet, publishes, follows the hardware until ctx
+// ends, and then stops in the right order.
+func (d *Driver) serve(ctx, background context.Context) error {
+	helper, err := kubeletplugin.Start(background, d, d.helperOptions()...)
+	if err != nil {
+		return fmt.Errorf("serve the kubelet: %w", err)
+	}
+	d.helper = helper
+	defer helper.Stop()
+	defer d.calls.drain()
+
+	servers, err := startServers(ctx, d.config, d.Metrics)
+	if err != nil {
+		return err
+	}
+	defer servers.stop()
+	if err := d.publish(ctx); err != nil {
+		return err
+	}
+	d.Source.Watch(ctx, func(node inventory.Node) { d.follow(ctx, node) })
+	return nil
+}
+
+func (d *Driver) helperOptions() []kubeletplugin.Option {
+	return []kubeletplugin.Option{
+		kubeletplugin.DriverName(d.config.DriverName),
+		kubeletplugin.NodeName(d.config.NodeName),
+		kubeletplugin.KubeClient(d.Client),
+		kubeletplugin.PluginDataDirectoryPath(d.config.Dir()),
+		kubeletplugin.RegistrarDirectoryPath(d.config.RegistrarDir),
+		kubeletplugin.Serialize(false),
+		kubeletplugin.EnableDeviceMetadata(true, []schema.GroupVersion{metadatav1beta1.SchemeGroupVersion}),
+		kubeletplugin.CDIDirectory(d.config.CDIRoot),
+		// Metadata files are written again by every Prepare, and Prepare is called
+		// again after a restart of the machine, so they need not wait for the disk.
+		kubeletplugin.MetadataFileOps(kubeletplugin.MetadataFileOperations{WriteFile: atomicfile.WriteVolatile}),
+	}
+}
+
+// follow takes over a changed node.
+func (d *Driver) follow(ctx context.Context, node inventory.Node) {
+	logger := klog.FromContext(ctx)
+	if node.RestartNeeded {
+		d.fail(errors.New("the NVIDIA driver was replaced, and only a new process can load its library"))
+		return
+	}
+	before := d.driverVersion()
+	oldSlices := d.currentModel().Slices()
+	d.setNode(ctx, node)
+	if !reflect.DeepEqual(oldSlices, d.currentModel().Slices()) {
+		if err := d.publish(ctx); err != nil {
+			logger.Error(err, "Devices could not be published")
+		}
+	}
+	if now := d.driverVersion(); now != before && now != "" {
+		logger.Info("The NVIDIA driver changed", "from", before, "to", now)
+		if err := d.preparer.Repair(ctx); err != nil {
+			logger.Error(err, "Some claims could not be brought in line with the new driver")
+		}
+	}
+}
+
+// setNode makes node what everybody sees, and tells of GPUs with problems.
+func (d *Driver) setNode(ctx context.Context, node inventory.Node) {
+	model := devicemodel.Build(node, d.config.Policy)
+	d.mu.Lock()
+	old, oldNode := d.model, d.node
+	d.node, d.model = node, model
+	close(d.changed)
+	d.changed = make(chan struct{})
+	d.mu.Unlock()
+	d.Metrics.setDevices(model)
+	d.reportProblems(ctx, oldNode, node, old, model)
+}
+
+func (d *Driver) currentModel() *devicemodel.Model {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.model
+}
+
+func (d *Driver) driverVersion() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.node.DriverVersion.Raw
+}
+
+// publish hands the devices to the helper, which writes what differs.
+func (d *Driver) publish(ctx context.Context) error {
+	return d.helper.PublishResources(ctx, resourceslice.DriverResources{
+		Pools: map[string]resourceslice.Pool{d.config.NodeName: {Slices: d.currentModel().Slices()}},
+	})
+}
+
+// HandleError is called by the helper for errors in the background.
+func (d *Driver) HandleError(ctx context.Context, err error, msg string) {
+	logger := klog.FromContext(ctx)
+	var dropped *resourceslice.DroppedFieldsError
+	switch {
+	case errors.As(err, &dropped):
+		d.Metrics.publishErrors.WithLabelValues("dropped_fields").Inc()
+		logger.Error(err, "The cluster does not keep some fields of the devices; they are published without", "featureGates", dropped.DisabledFeatures())
+		d.events.node("FieldsDropped", "The cluster drops fields of this node's devices, which are published without: feature gates %v are off", dropped.DisabledFeatures())
+	case errors.Is(err, kubeletplugin.ErrRecoverable):
+		d.Metrics.publishErrors.WithLabelValues("other").Inc()
+		logger.Error(err, msg)
+	default:
+		logger.Error(err, msg)
+		d.fail(fmt.Errorf("%s: %w", msg, err))
+	}
+}
+
+// callGate counts the kubelet's calls under way, and lets no more in once it is
+// drained.
+type callGate struct {
+	mu      sync.Mutex
+	closed  bool
+	running sync.WaitGroup
+}
+
+var errStopping = errors.New("the driver is stopping; the kubelet asks again when it is back")
+
+func (g *callGate) enter() (leave func(), err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		return nil, errStopping
+	}
+	g.running.Add(1)
+	return g.running.Done, nil
+}
+
+func (g *callGate) drain() {
+	g.mu.Lock()
+	g.closed = true
+	g.mu.Unlock()
+	g.running.Wait()
+}
+
+// healthInterval is how often health is sent again when nothing changed: well
+// within the 30 s after which the kubelet takes it for unknown.
+const healthInterval = 10 * time.Second

@@ -1,0 +1,452 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/dynamic-resource-allocation/resourceslice"
+	"k8s.io/klog/v2/ktesting"
+	drahealthpb "k8s.io/kubelet/pkg/apis/dra-health/v1"
+	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
+	"k8s.io/utils/ptr"
+	"tags.cncf.io/container-device-interface/pkg/cdi"
+
+	"apportion.dev/apportion/pkg/fakegpu"
+	"apportion.dev/apportion/pkg/inventory"
+)
+
+// rig is a driver on a fake machine with two A100s, a fake API server, and real
+// sockets.
+type rig struct {
+	t       *testing.T
+	config  Config
+	machine *fakegpu.Machine
+	client  *fake.Clientset
+	metrics *Metrics
+	conn    *grpc.ClientConn
+	stop    context.CancelFunc
+	ended   chan error
+}
+
+func newRig(t *testing.T, gpus ...string) *rig {
+	t.Helper()
+	// A socket's path is short.
+	dir, err := os.MkdirTemp("", "drv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	r := &rig{t: t, config: Config{
+		DriverName: "gpu.apportion.dev", NodeName: "node-a", BootID: "boot-1", HealthcheckPort: -1,
+		CDIRoot: filepath.Join(dir, "cdi"), PluginsDir: filepath.Join(dir, "plugins"), RegistrarDir: filepath.Join(dir, "registry"),
+	}}
+	for _, d := range []string{r.config.CDIRoot, r.config.PluginsDir, r.config.RegistrarDir} {
+		if err := os.Mkdir(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.machine, err = fakegpu.Create(filepath.Join(dir, "machine"), fakegpu.Spec{Node: "node-a", DriverVersion: "580.95.05", GPUs: gpus})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.config.DriverRoot, r.config.HostDriverRoot = r.machine.DriverRoot(), r.machine.DriverRoot()
+	r.client = fake.NewClientset(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-a", UID: "node-uid"}})
+	var names atomic.Int32
+	r.client.PrependReactor("create", "resourceslices", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		slice := action.(clienttesting.CreateAction).GetObject().(*resourceapi.ResourceSlice)
+		slice.Name = fmt.Sprintf("%s%d", slice.GenerateName, names.Add(1))
+		return false, nil, nil
+	})
+	r.start()
+	return r
+}
+
+// start runs the driver until the test ends or halt is called.
+func (r *rig) start() {
+	r.t.Helper()
+	_, ctx := ktesting.NewTestContext(r.t)
+	ctx, r.stop = context.WithCancel(ctx)
+	r.metrics = NewMetrics()
+	source := inventory.NewNVML(inventory.Options{Library: r.machine.NVML(), SysFS: r.machine.SysFS(), PollInterval: 20 * time.Millisecond})
+	d := New(r.config, Providers{Source: source, Library: r.machine.NVML(), Client: r.client, Metrics: r.metrics})
+	r.ended = make(chan error, 1)
+	go func() { r.ended <- d.Run(ctx) }()
+	var once sync.Once
+	halt := r.stop
+	r.stop = func() { once.Do(func() { halt(); r.wantEnd() }) }
+	r.t.Cleanup(r.stop)
+	conn, err := grpc.NewClient("unix://"+filepath.Join(r.config.Dir(), "dra.sock"), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.conn = conn
+	r.t.Cleanup(func() { _ = conn.Close() })
+}
+
+func (r *rig) wantEnd() {
+	if err := <-r.ended; err != nil {
+		r.t.Errorf("the driver ended with %v", err)
+	}
+}
+
+// eventually fails the test unless f becomes true.
+func (r *rig) eventually(what string, f func() bool) {
+	r.t.Helper()
+	deadline := time.NewTimer(30 * time.Second)
+	defer deadline.Stop()
+	again := time.NewTicker(5 * time.Millisecond)
+	defer again.Stop()
+	for !f() {
+		select {
+		case <-deadline.C:
+			r.t.Fatalf("never: %s", what)
+		case <-again.C:
+		}
+	}
+}
+
+func (r *rig) devices() []resourceapi.Device {
+	list, err := r.client.ResourceV1().ResourceSlices().List(r.t.Context(), metav1.ListOptions{})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	slices.SortFunc(list.Items, func(a, b resourceapi.ResourceSlice) int { return strings.Compare(a.GenerateName, b.GenerateName) })
+	var devices []resourceapi.Device
+	for _, slice := range list.Items {
+		devices = append(devices, slice.Spec.Devices...)
+	}
+	return devices
+}
+
+func (r *rig) published(n int) []resourceapi.Device {
+	r.t.Helper()
+	r.eventually(fmt.Sprintf("%d devices are published", n), func() bool { return len(r.devices()) == n })
+	return r.devices()
+}
+
+// claim makes an allocated claim with the device.
+func (r *rig) claim(uid, device string) *drapb.Claim {
+	r.t.Helper()
+	claim := &resourceapi.ResourceClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "claim-" + uid, UID: types.UID(uid)},
+		Status: resourceapi.ResourceClaimStatus{Allocation: &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{
+			Results: []resourceapi.DeviceRequestAllocationResult{{
+				Request: "gpu", Driver: "gpu.apportion.dev", Pool: "node-a", Device: device, ShareID: ptr.To(types.UID("share-" + uid)),
+				ConsumedCapacity: map[resourceapi.QualifiedName]resource.Quantity{"memory": resource.MustParse("40Gi")},
+			}},
+		}}},
+	}
+	if _, err := r.client.ResourceV1().ResourceClaims("team").Create(r.t.Context(), claim, metav1.CreateOptions{}); err != nil {
+		r.t.Fatal(err)
+	}
+	return &drapb.Claim{Namespace: "team", Name: claim.Name, Uid: uid}
+}
+
+func (r *rig) prepare(claims ...*drapb.Claim) map[string]*drapb.NodePrepareResourceResponse {
+	r.t.Helper()
+	response, err := drapb.NewDRAPluginClient(r.conn).NodePrepareResources(r.t.Context(), &drapb.NodePrepareResourcesRequest{Claims: claims}, grpc.WaitForReady(true))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return response.Claims
+}
+
+func (r *rig) unprepare(claims ...*drapb.Claim) map[string]*drapb.NodeUnprepareResourceResponse {
+	r.t.Helper()
+	response, err := drapb.NewDRAPluginClient(r.conn).NodeUnprepareResources(r.t.Context(), &drapb.NodeUnprepareResourcesRequest{Claims: claims})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return response.Claims
+}
+
+func (r *rig) specs() []string {
+	entries, err := os.ReadDir(r.config.CDIRoot)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+func TestAClaimFromSocketToSpecAndBack(t *testing.T) {
+	r := newRig(t, "a100-sxm4-40gb", "a100-sxm4-40gb")
+	gpu := r.published(2)[0]
+	claim := r.claim("c1", gpu.Name)
+	got := r.prepare(claim)["c1"]
+	if got == nil || got.Error != "" || len(got.Devices) != 1 {
+		t.Fatalf("prepare gave %+v", got)
+	}
+	d := got.Devices[0]
+	if d.PoolName != "node-a" || d.DeviceName != gpu.Name || d.GetShareId() != "share-c1" || !slices.Equal(d.RequestNames, []string{"gpu"}) {
+		t.Errorf("device is %+v", d)
+	}
+	// The first CDI device is the device's own; the second its metadata.
+	want := []string{"gpu.apportion.dev/claim=c1-" + gpu.Name + "-share-c1", "gpu.apportion.dev/metadata=c1_gpu"}
+	if !slices.Equal(d.CdiDeviceIds, want) {
+		t.Errorf("CDI devices are %v, want %v", d.CdiDeviceIds, want)
+	}
+	cache, err := cdi.NewCache(cdi.WithSpecDirs(r.config.CDIRoot), cdi.WithAutoRefresh(false))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range d.CdiDeviceIds {
+		if cache.GetDevice(id) == nil {
+			t.Errorf("a container runtime does not find %s", id)
+		}
+	}
+	r.eventually("the claim's status is written", func() bool {
+		c, err := r.client.ResourceV1().ResourceClaims("team").Get(t.Context(), "claim-c1", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(c.Status.Devices) == 1 && c.Status.Devices[0].Device == gpu.Name && *c.Status.Devices[0].ShareID == "share-c1" &&
+			strings.Contains(string(c.Status.Devices[0].Data.Raw), *gpu.Attributes["uuid"].StringValue)
+	})
+	if e := r.unprepare(claim)["c1"].Error; e != "" {
+		t.Fatal(e)
+	}
+	if left := r.specs(); len(left) != 0 {
+		t.Errorf("left in the CDI folder: %v", left)
+	}
+}
+
+func TestEveryClaimOfABatchHasItsOwnResult(t *testing.T) {
+	r := newRig(t, "a100-sxm4-40gb", "a100-sxm4-40gb")
+	gpus := r.published(2)
+	good, bad, other := r.claim("good", gpus[0].Name), r.claim("bad", "gpu-00000000"), r.claim("other", gpus[1].Name)
+	got := r.prepare(good, bad, other)
+	if len(got) != 3 || got["good"].Error != "" || got["other"].Error != "" {
+		t.Fatalf("results are %+v", got)
+	}
+	for _, part := range []string{"team/claim-bad", "gpu-00000000", "Delete the pod"} {
+		if !strings.Contains(got["bad"].Error, part) {
+			t.Errorf("error is %q, want one with %q", got["bad"].Error, part)
+		}
+	}
+}
+
+func TestARestartOfTheDriverChangesNothing(t *testing.T) {
+	r := newRig(t, "a100-sxm4-40gb", "a100-sxm4-40gb")
+	gpu := r.published(2)[0]
+	claim := r.claim("c1", gpu.Name)
+	before := r.prepare(claim)["c1"]
+	specs := r.specs()
+	r.stop()
+	if now := r.specs(); !slices.Equal(now, specs) {
+		t.Errorf("a stopped driver left %v of %v", now, specs)
+	}
+	r.client.ClearActions()
+	r.start()
+	after := r.prepare(claim)["c1"]
+	if before.String() != after.String() {
+		t.Errorf("prepared again: %v, was %v", after, before)
+	}
+	second := r.prepare(r.claim("c2", gpu.Name))["c2"]
+	if !strings.Contains(second.Error, "team/claim-c1") {
+		t.Errorf("the same GPU for another claim gave %q", second.Error)
+	}
+	r.published(2)
+	for _, action := range r.client.Actions() {
+		if action.GetResource().Resource == "resourceslices" && slices.Contains([]string{"create", "update", "patch", "delete"}, action.GetVerb()) {
+			t.Errorf("a slice was written: %s", action.GetVerb())
+		}
+	}
+}
+
+func TestGPUsThatComeAndGoArePublishedWithoutARestart(t *testing.T) {
+	r := newRig(t)
+	r.eventually("an empty pool is published", func() bool {
+		list, err := r.client.ResourceV1().ResourceSlices().List(t.Context(), metav1.ListOptions{})
+		return err == nil && len(list.Items) == 1
+	})
+	uuid, err := r.machine.AddGPU("l4", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := r.published(1)[0]; *got.Attributes["uuid"].StringValue != uuid || *got.Attributes["productName"].StringValue != "NVIDIA L4" {
+		t.Errorf("device is %+v", got)
+	}
+	if err := r.machine.RemoveGPU(uuid); err != nil {
+		t.Fatal(err)
+	}
+	r.published(0)
+}
+
+func TestHealthSaysInWordsWhatIsWrong(t *testing.T) {
+	r := newRig(t, "a100-sxm4-40gb", "a100-sxm4-40gb")
+	gpus := r.published(2)
+	stream, err := drahealthpb.NewDRAResourceHealthClient(r.conn).NodeWatchResources(t.Context(), &drahealthpb.NodeWatchResourcesRequest{}, grpc.WaitForReady(true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, err := stream.Recv()
+	if err != nil || len(first.Devices) != 2 {
+		t.Fatalf("first report: %v, %v; want both GPUs", first, err)
+	}
+	for _, d := range first.Devices {
+		if d.Health != drahealthpb.HealthStatus_HEALTHY || d.HealthCheckTimeoutSeconds != 30 {
+			t.Errorf("first report has %v", d)
+		}
+	}
+	if err := r.machine.LoseGPU(*gpus[1].Attributes["uuid"].StringValue); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		report, err := stream.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range report.Devices {
+			if d.Health == drahealthpb.HealthStatus_UNHEALTHY {
+				if d.Device.DeviceName != gpus[1].Name || !strings.Contains(d.Message, "lost") {
+					t.Errorf("unhealthy is %v", d)
+				}
+				lost := r.prepare(r.claim("c1", gpus[1].Name))["c1"]
+				if !strings.Contains(lost.Error, "lost") {
+					t.Errorf("a claim for the lost GPU gave %q", lost.Error)
+				}
+				return
+			}
+		}
+	}
+}
+
+func TestLivenessCallsBothSockets(t *testing.T) {
+	r := newRig(t, "l4")
+	r.published(1)
+	server := httptest.NewServer(httpHandler(r.config, r.metrics))
+	defer server.Close()
+	get := func(path string) (int, string) {
+		response, err := http.Get(server.URL + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		body := make([]byte, 1<<20)
+		n := 0
+		for n < len(body) {
+			k, err := response.Body.Read(body[n:])
+			n += k
+			if err != nil {
+				break
+			}
+		}
+		return response.StatusCode, string(body[:n])
+	}
+	if code, body := get("/healthz"); code != http.StatusOK {
+		t.Errorf("healthz: %d %s", code, body)
+	}
+	_, metrics := get("/metrics")
+	for _, want := range []string{`apportion_devices{state="healthy",type="gpu"} 1`, `apportion_devices{state="unhealthy",type="gpu"} 0`} {
+		if !strings.Contains(metrics, want) {
+			t.Errorf("metrics have no %s", want)
+		}
+	}
+	r.stop()
+	if code, body := get("/healthz"); code != http.StatusServiceUnavailable || !strings.Contains(body, "socket") {
+		t.Errorf("healthz of a stopped driver: %d %s", code, body)
+	}
+}
+
+func TestCallsUnderWayFinishBeforeTheDriverEnds(t *testing.T) {
+	var g callGate
+	leave, err := g.enter()
+	if err != nil {
+		t.Fatal(err)
+	}
+	drained := make(chan struct{})
+	go func() { g.drain(); close(drained) }()
+	for {
+		again, err := g.enter()
+		if errors.Is(err, errStopping) {
+			break
+		}
+		again()
+	}
+	select {
+	case <-drained:
+		t.Fatal("drained with a call under way")
+	default:
+	}
+	leave()
+	<-drained
+}
+
+func TestDroppedFieldsNameTheFeatureGate(t *testing.T) {
+	r := newRig(t, "a100-sxm4-40gb")
+	r.published(1)
+	d := New(r.config, Providers{Client: r.client, Metrics: NewMetrics()})
+	d.events = newEventRecorder(t.Context(), r.client, r.config)
+	defer d.events.Shutdown()
+	desired := &resourceapi.ResourceSlice{Spec: resourceapi.ResourceSliceSpec{Devices: []resourceapi.Device{{Name: "gpu-1", AllowMultipleAllocations: ptr.To(true)}}}}
+	actual := desired.DeepCopy()
+	actual.Spec.Devices[0].AllowMultipleAllocations = nil
+	d.HandleError(t.Context(), &resourceslice.DroppedFieldsError{PoolName: "node-a", DesiredSlice: desired, ActualSlice: actual}, "publish")
+	r.eventually("an Event names the gate", func() bool {
+		events, err := r.client.CoreV1().Events("").List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return slices.ContainsFunc(events.Items, func(e corev1.Event) bool {
+			return e.Reason == "FieldsDropped" && strings.Contains(e.Message, "DRAConsumableCapacity") && e.InvolvedObject.Name == "node-a"
+		})
+	})
+}
+
+func TestBadSettingsNameTheFlagAndTheWayOut(t *testing.T) {
+	good := Config{NodeName: "n", DriverName: "gpu.apportion.dev", PluginsDir: "/var/lib/kubelet/plugins", RegistrarDir: "/var/lib/kubelet/plugins_registry"}
+	if err := good.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	tests := []struct {
+		name   string
+		change func(*Config)
+		want   []string
+	}{
+		{"no node name", func(c *Config) { c.NodeName = "" }, []string{"--node-name", "NODE_NAME"}},
+		{"a socket path of 108 bytes", func(c *Config) { c.PluginsDir = "/" + strings.Repeat("p", 108-len("/gpu.apportion.dev/dra.sock")-1) }, []string{"108 bytes", "at most 107", "--kubelet-plugins-directory-path"}},
+		{"port", func(c *Config) { c.HealthcheckPort = 70000 }, []string{"--healthcheck-port 70000"}},
+		{"exclusion by index", func(c *Config) { c.Policy.Exclude = []string{"0"} }, []string{`"0"`, "UUID"}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			c := good
+			test.change(&c)
+			err := c.Validate()
+			for _, want := range test.want {
+				if err == nil || !strings.Contains(err.Error(), want) {
+					t.Errorf("error is %v, want one with %q", err, want)
+				}
+			}
+		})
+	}
+}

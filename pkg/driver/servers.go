@@ -1,0 +1,143 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/pprof"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+	"k8s.io/component-base/metrics"
+	"k8s.io/klog/v2"
+	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
+	registerpb "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+)
+
+// servers are the gRPC health service and the HTTP endpoints.
+type servers struct {
+	grpc *grpc.Server
+	http *http.Server
+	wg   sync.WaitGroup
+}
+
+func startServers(ctx context.Context, c Config, m *Metrics) (*servers, error) {
+	s := &servers{}
+	logger := klog.FromContext(ctx)
+	if c.HealthcheckPort >= 0 {
+		listener, err := net.Listen("tcp", fmt.Sprintf(":%d", c.HealthcheckPort))
+		if err != nil {
+			return nil, fmt.Errorf("health service: %w; choose another --healthcheck-port", err)
+		}
+		s.grpc = grpc.NewServer()
+		healthpb.RegisterHealthServer(s.grpc, &liveness{config: c})
+		logger.V(1).Info("Health service listens", "address", listener.Addr())
+		s.wg.Go(func() {
+			if err := s.grpc.Serve(listener); err != nil {
+				logger.Error(err, "Health service ended")
+			}
+		})
+	}
+	if c.MetricsAddress != "" {
+		listener, err := net.Listen("tcp", c.MetricsAddress)
+		if err != nil {
+			s.stop()
+			return nil, fmt.Errorf("metrics: %w; choose another --metrics-address", err)
+		}
+		s.http = &http.Server{Handler: httpHandler(c, m), ReadHeaderTimeout: 10 * time.Second}
+		logger.V(1).Info("HTTP endpoints listen", "address", listener.Addr())
+		s.wg.Go(func() {
+			if err := s.http.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+				logger.Error(err, "HTTP endpoints ended")
+			}
+		})
+	}
+	return s, nil
+}
+
+func (s *servers) stop() {
+	if s.grpc != nil {
+		s.grpc.Stop()
+	}
+	if s.http != nil {
+		_ = s.http.Close()
+	}
+	s.wg.Wait()
+}
+
+func httpHandler(c Config, m *Metrics) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("/metrics", metrics.HandlerFor(m.Registry, metrics.HandlerOpts{}))
+	live := &liveness{config: c}
+	mux.HandleFunc("/healthz", func(w http.ResponseWriter, r *http.Request) {
+		if err := live.probe(r.Context()); err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		_, _ = w.Write([]byte("ok\n"))
+	})
+	if c.Pprof {
+		mux.HandleFunc("/debug/pprof/", pprof.Index)
+		mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
+		mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+		mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	}
+	return mux
+}
+
+// liveness answers the kubelet's probe by calling both of the driver's sockets
+// as the kubelet does.
+type liveness struct {
+	healthpb.UnimplementedHealthServer
+	config Config
+}
+
+// probeTimeout is below the kubelet's default for a probe's own time.
+const probeTimeout = 5 * time.Second
+
+func (l *liveness) Check(ctx context.Context, r *healthpb.HealthCheckRequest) (*healthpb.HealthCheckResponse, error) {
+	if r.Service != "" && r.Service != "liveness" {
+		return nil, status.Errorf(codes.NotFound, "unknown service %q, known are \"\" and \"liveness\"", r.Service)
+	}
+	if err := l.probe(ctx); err != nil {
+		klog.FromContext(ctx).Error(err, "The driver does not answer on its own sockets")
+		return &healthpb.HealthCheckResponse{Status: healthpb.HealthCheckResponse_NOT_SERVING}, nil
+	}
+	return &healthpb.HealthCheckResponse{Status: healthpb.HealthCheckResponse_SERVING}, nil
+}
+
+func (l *liveness) probe(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	registrar := filepath.Join(l.config.RegistrarDir, l.config.DriverName+"-reg.sock")
+	if err := withSocket(registrar, func(conn *grpc.ClientConn) error {
+		_, err := registerpb.NewRegistrationClient(conn).GetInfo(ctx, &registerpb.InfoRequest{})
+		return err
+	}); err != nil {
+		return fmt.Errorf("registration socket: %w", err)
+	}
+	if err := withSocket(filepath.Join(l.config.Dir(), "dra.sock"), func(conn *grpc.ClientConn) error {
+		_, err := drapb.NewDRAPluginClient(conn).NodePrepareResources(ctx, &drapb.NodePrepareResourcesRequest{})
+		return err
+	}); err != nil {
+		return fmt.Errorf("plugin socket: %w", err)
+	}
+	return nil
+}
+
+func withSocket(path string, call func(*grpc.ClientConn) error) error {
+	conn, err := grpc.NewClient("unix://"+path, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return err
+	}
+	return errors.Join(call(conn), conn.Close())
+}

@@ -1,0 +1,157 @@
+package driver
+
+import (
+	"context"
+	"encoding/json"
+	"sync"
+
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	metaapply "k8s.io/client-go/applyconfigurations/meta/v1"
+	resourceapply "k8s.io/client-go/applyconfigurations/resource/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
+
+	"apportion.dev/apportion/pkg/devicemodel"
+	"apportion.dev/apportion/pkg/prepare"
+)
+
+// statusWriter writes status.devices of prepared claims by server-side apply,
+// behind the kubelet's back: no pod waits for it, and errors are tried again.
+type statusWriter struct {
+	client  kubernetes.Interface
+	config  Config
+	queue   workqueue.TypedRateLimitingInterface[types.UID]
+	mu      sync.Mutex
+	desired map[types.UID]*resourceapply.ResourceClaimApplyConfiguration
+}
+
+func newStatusWriter(client kubernetes.Interface, c Config) *statusWriter {
+	return &statusWriter{
+		client: client, config: c,
+		queue:   workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[types.UID]()),
+		desired: map[types.UID]*resourceapply.ResourceClaimApplyConfiguration{},
+	}
+}
+
+// set notes what the claim's status is to be.
+func (s *statusWriter) set(claim *resourceapi.ResourceClaim, devices []prepare.Device, model *devicemodel.Model) {
+	desired := resourceapply.ResourceClaim(claim.Name, claim.Namespace).WithUID(claim.UID).
+		WithStatus(resourceapply.ResourceClaimStatus().WithDevices(statusDevices(s.config, devices, model)...))
+	s.mu.Lock()
+	s.desired[claim.UID] = desired
+	s.mu.Unlock()
+	s.queue.Add(claim.UID)
+}
+
+// forget drops what was not written yet: the claim is being unprepared.
+func (s *statusWriter) forget(claim types.UID) {
+	s.mu.Lock()
+	delete(s.desired, claim)
+	s.mu.Unlock()
+}
+
+// run writes until ctx ends.
+func (s *statusWriter) run(ctx context.Context) {
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for s.next(ctx) {
+		}
+	})
+	<-ctx.Done()
+	s.queue.ShutDown()
+	wg.Wait()
+}
+
+func (s *statusWriter) next(ctx context.Context) bool {
+	uid, stop := s.queue.Get()
+	if stop {
+		return false
+	}
+	defer s.queue.Done(uid)
+	s.mu.Lock()
+	desired := s.desired[uid]
+	s.mu.Unlock()
+	if desired == nil {
+		s.queue.Forget(uid)
+		return true
+	}
+	err := s.apply(ctx, desired)
+	logger := klog.LoggerWithValues(klog.FromContext(ctx), "claim", klog.KRef(*desired.Namespace, *desired.Name), "uid", uid)
+	switch {
+	case err == nil:
+	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
+		// The claim is gone, or there is a new one of the same name.
+		logger.V(3).Info("Status of a claim that is gone was not written", "reason", err)
+	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
+		// Deallocated meanwhile, or not permitted: trying again does not help.
+		logger.Error(err, "Status of the claim could not be written")
+	case ctx.Err() != nil:
+		return true
+	default:
+		logger.V(2).Info("Status of the claim could not be written, it is tried again", "reason", err)
+		s.queue.AddRateLimited(uid)
+		return true
+	}
+	s.queue.Forget(uid)
+	s.mu.Lock()
+	if s.desired[uid] == desired {
+		delete(s.desired, uid)
+	}
+	s.mu.Unlock()
+	return true
+}
+
+func (s *statusWriter) apply(ctx context.Context, desired *resourceapply.ResourceClaimApplyConfiguration) error {
+	_, err := s.client.ResourceV1().ResourceClaims(*desired.Namespace).ApplyStatus(ctx, desired,
+		metav1.ApplyOptions{FieldManager: s.config.DriverName, Force: true})
+	return err
+}
+
+// deviceData is status.devices[].data.
+type deviceData struct {
+	UUID          string            `json:"uuid"`
+	PCIBusID      string            `json:"pciBusID,omitempty"`
+	DriverVersion string            `json:"driverVersion,omitempty"`
+	Consumed      map[string]string `json:"consumedCapacity,omitempty"`
+	AdminAccess   bool              `json:"adminAccess,omitempty"`
+}
+
+// statusDevices says for each device and share of a claim that it is ready, and
+// what it is.
+func statusDevices(c Config, devices []prepare.Device, model *devicemodel.Model) []*resourceapply.AllocatedDeviceStatusApplyConfiguration {
+	var out []*resourceapply.AllocatedDeviceStatusApplyConfiguration
+	seen := map[string]bool{}
+	for _, device := range devices {
+		if seen[device.CDIDevice] {
+			continue
+		}
+		seen[device.CDIDevice] = true
+		data := deviceData{UUID: device.GPU, Consumed: device.Consumed, AdminAccess: device.AdminAccess}
+		if published, ok := model.Device(device.Device); ok {
+			data.PCIBusID = published.PCIBusID
+			if version := published.API.Attributes[devicemodel.AttributeDriverVersion].VersionValue; version != nil {
+				data.DriverVersion = *version
+			}
+		}
+		raw, err := json.Marshal(data)
+		if err != nil {
+			raw = []byte("{}") // Strings and a map of strings always encode.
+		}
+		status := resourceapply.AllocatedDeviceStatus().
+			WithDriver(c.DriverName).WithPool(device.Pool).WithDevice(device.Device).
+			WithData(runtime.RawExtension{Raw: raw}).
+			WithConditions(metaapply.Condition().WithType("Ready").WithStatus(metav1.ConditionTrue).
+				WithReason("Prepared").WithMessage("The device is prepared on node " + c.NodeName).
+				WithLastTransitionTime(metav1.Now()))
+		if device.ShareID != nil {
+			status.WithShareID(string(*device.ShareID))
+		}
+		out = append(out, status)
+	}
+	return out
+}

@@ -1,0 +1,221 @@
+package fakegpu
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	nvlib "github.com/NVIDIA/go-nvlib/pkg/nvlib/device"
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestProductsAreKnown(t *testing.T) {
+	want := []string{
+		"a100-sxm4-40gb", "a100-sxm4-80gb", "a30", "b200", "h100-sxm5-80gb", "h200-sxm5-141gb", "l4", "l40s",
+		"rtx-pro-6000-96gb", "t4",
+	}
+	if _, err := loadProducts(); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, p := range Products() {
+		got = append(got, p.Name)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestProductsAreWhole(t *testing.T) {
+	for _, p := range Products() {
+		t.Run(p.Name, func(t *testing.T) {
+			if _, ok := brands[p.Brand]; !ok {
+				t.Errorf("unknown brand %q", p.Brand)
+			}
+			if _, ok := architectures[p.Architecture]; !ok {
+				t.Errorf("unknown architecture %q", p.Architecture)
+			}
+			if _, _, err := p.computeCapability(); err != nil {
+				t.Error(err)
+			}
+			if p.PCI.DeviceID&0xffff != 0x10de || p.PCI.SubsystemID&0xffff != 0x10de {
+				t.Errorf("PCI ids %#x %#x are not NVIDIA's", p.PCI.DeviceID, p.PCI.SubsystemID)
+			}
+			if linked := p.NVLink.Topology != TopologyNone; linked != (p.NVLink.Links > 0) {
+				t.Errorf("topology %s with %d links", p.NVLink.Topology, p.NVLink.Links)
+			}
+			if p.Power.IdleWatts >= p.Power.LimitWatts || p.Memory.ReservedMiB >= p.Memory.TotalMiB || p.Cores == 0 {
+				t.Errorf("implausible: %+v", p)
+			}
+		})
+	}
+}
+
+// go-nvlib computes the names of profiles from their sizes; they must be those in
+// the data, or nvcdi and the data disagree.
+func TestProfileNamesAreThoseOfGoNvlib(t *testing.T) {
+	lib := nvlib.New(nil)
+	for _, p := range Products() {
+		if p.MIG == nil {
+			continue
+		}
+		for _, q := range p.MIG.Profiles {
+			c := slices.IndexFunc(q.computeProfiles(), func(c computeProfile) bool { return c.Slices == q.Slices })
+			if c < 0 {
+				t.Errorf("%s %s has no full compute instance", p.Name, q.Name)
+				continue
+			}
+			m, err := lib.NewMigProfile(q.Index, q.computeProfiles()[c].ID, 0, q.MemoryMiB, p.Memory.TotalMiB*mebibyte)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if m.String() != q.Name {
+				t.Errorf("%s: go-nvlib calls %s %s", p.Name, q.Name, m)
+			}
+		}
+	}
+}
+
+func TestProfilesFitAsOftenAsTheySay(t *testing.T) {
+	for _, p := range Products() {
+		if p.MIG == nil {
+			continue
+		}
+		ids := map[int]bool{}
+		for _, q := range p.MIG.Profiles {
+			if ids[q.ID] {
+				t.Errorf("%s: id %d twice", p.Name, q.ID)
+			}
+			ids[q.ID] = true
+			if got := p.remaining(nil, &q); got != q.MaxInstances {
+				t.Errorf("%s: %d instances of %s fit on an empty GPU, not %d", p.Name, got, q.Name, q.MaxInstances)
+			}
+			for _, start := range q.Placements.Starts {
+				if start+q.Placements.Size > p.MIG.MemorySlices {
+					t.Errorf("%s: %s at %d ends beyond the GPU", p.Name, q.Name, start)
+				}
+			}
+		}
+	}
+}
+
+func TestLookupProductListsTheKnown(t *testing.T) {
+	_, err := LookupProduct("h100")
+	if err == nil || !strings.Contains(err.Error(), "h100-sxm5-80gb, h200-sxm5-141gb") {
+		t.Errorf("error %v does not list the products", err)
+	}
+}
+
+func TestParseGPUs(t *testing.T) {
+	eight := slices.Repeat([]string{"h100-sxm5-80gb"}, 8)
+	tests := []struct {
+		list  string
+		want  []string
+		error string
+	}{
+		{list: "", want: nil},
+		{list: "none", want: nil},
+		{list: "t4", want: []string{"t4"}},
+		{list: "h100-sxm5-80gb:8", want: eight},
+		{list: " l4:2 , t4 ", want: []string{"l4", "l4", "t4"}},
+		{list: "t4:16", want: slices.Repeat([]string{"t4"}, 16)},
+		{list: "t4:17", error: "more than 16"},
+		{list: "t4:9,l4:8", error: "more than 16"},
+		{list: "t4:0", error: "must be 1 to 16"},
+		{list: "t4:x", error: "must be 1 to 16"},
+		{list: "gtx", error: "unknown GPU product"},
+		{list: "t4,,l4", error: "unknown GPU product"},
+	}
+	for _, test := range tests {
+		got, err := ParseGPUs(test.list)
+		checkParsed(t, test.list, got, err, test.want, test.error)
+	}
+}
+
+func TestGPUsForNode(t *testing.T) {
+	const table = "node-a=h100-sxm5-80gb:2; node-b=none;*=t4:1"
+	tests := []struct {
+		table, node string
+		want        []string
+		error       string
+	}{
+		{table: table, node: "node-a", want: []string{"h100-sxm5-80gb", "h100-sxm5-80gb"}},
+		{table: table, node: "node-b", want: nil},
+		{table: table, node: "node-c", want: []string{"t4"}},
+		{table: "node-a=l4", node: "node-c", want: nil},
+		{table: "l4:2", node: "node-c", want: []string{"l4", "l4"}},
+		{table: "node-a=l4;node-a=t4", node: "node-a", error: "two entries"},
+		{table: "node-a=l4;t4", node: "node-a", error: "NODE=PRODUCT:NUMBER"},
+		{table: "node-a=l4;node-b=gtx", node: "node-a", error: "unknown GPU product"},
+	}
+	for _, test := range tests {
+		got, err := GPUsForNode(test.table, test.node)
+		checkParsed(t, test.table+" for "+test.node, got, err, test.want, test.error)
+	}
+}
+
+func checkParsed(t *testing.T, name string, got []string, err error, want []string, wantError string) {
+	t.Helper()
+	switch {
+	case wantError == "" && err != nil:
+		t.Errorf("%s: %v", name, err)
+	case wantError != "" && (err == nil || !strings.Contains(err.Error(), wantError)):
+		t.Errorf("%s: error %v, want one with %q", name, err, wantError)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%s: %s", name, diff)
+	}
+}
+
+func TestSlotsAreSpreadAndNeverMove(t *testing.T) {
+	tests := []struct {
+		bays, number int
+		address      string
+		numa         int
+		root         uint32
+	}{
+		{2, 0, "0000:1b:00.0", 0, 0x15},
+		{2, 1, "0000:9d:00.0", 1, 0x9a},
+		{2, 2, "0000:2a:00.0", 0, 0x15},
+		{2, 15, "0000:e7:00.0", 1, 0xd0},
+		{8, 0, "0000:1b:00.0", 0, 0x15},
+		{8, 1, "0000:43:00.0", 0, 0x15},
+		{8, 3, "0000:61:00.0", 0, 0x50},
+		{8, 4, "0000:9d:00.0", 1, 0x9a},
+		{8, 7, "0000:df:00.0", 1, 0xd0},
+		{8, 8, "0000:2a:00.0", 0, 0x15},
+		{16, 15, "0000:e7:00.0", 1, 0xd0},
+	}
+	for _, test := range tests {
+		s := slotAt(test.bays, test.number)
+		if s.pciBusID() != test.address || s.numaNode() != test.numa || s.root() != test.root {
+			t.Errorf("slot %d of %d: %s on node %d under %#x", test.number, test.bays, s.pciBusID(), s.numaNode(), s.root())
+		}
+	}
+	for _, bays := range []int{2, 4, 8, 16} {
+		seen := map[string]bool{}
+		for i := range MaxGPUs {
+			seen[slotAt(bays, i).pciBusID()] = true
+		}
+		if len(seen) != MaxGPUs {
+			t.Errorf("%d bays: %d addresses for %d slots", bays, len(seen), MaxGPUs)
+		}
+	}
+}
+
+func TestCUDAVersionFollowsTheDriver(t *testing.T) {
+	for driver, want := range map[string]string{
+		"580.95.05": "13.580.95.05", "570.124.06": "12.570.124.06", "470.82.01": "11.470.82.01",
+	} {
+		if got := nvmlVersion(driver); got != want {
+			t.Errorf("%s: NVML %s, want %s", driver, got, want)
+		}
+	}
+	for driver, want := range map[string]int{
+		"580.95.05": 13000, "570.124.06": 12080, "999.10": 13040, "535.183.01": 12020, "440.33.01": 10020,
+	} {
+		if got := cudaVersion(driver); got != want {
+			t.Errorf("%s: CUDA %d, want %d", driver, got, want)
+		}
+	}
+}

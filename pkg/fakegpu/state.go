@@ -1,0 +1,247 @@
+package fakegpu
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+)
+
+// stateFormat is the version of the state file.
+const stateFormat = 1
+
+// keptEvents is how many events are kept for those who wait.
+const keptEvents = 64
+
+// state is a machine at one moment. A state that was read is never changed; a
+// change is made to a copy.
+type state struct {
+	Format int `json:"format"`
+	// Generation counts the changes.
+	Generation uint64 `json:"generation"`
+	Node       string `json:"node"`
+	// DriverVersion is empty while no driver is loaded.
+	DriverVersion string `json:"driverVersion,omitempty"`
+	// MissingSymbols are the functions that this machine's NVML library lacks.
+	MissingSymbols []string `json:"missingSymbols,omitempty"`
+	// CreatedSeconds is when the machine was made (Unix time).
+	CreatedSeconds int64 `json:"createdSeconds"`
+	// Bays is the number of slots that the machine was built with.
+	Bays int `json:"bays"`
+	// GPUs are ordered by slot. A GPU that was pulled out stays in the list, so
+	// that it can be put back.
+	GPUs []gpu `json:"gpus"`
+	// Events are the latest, by sequence number.
+	Events []event `json:"events,omitempty"`
+	// LastEvent is the sequence number of the latest event.
+	LastEvent uint64 `json:"lastEvent"`
+
+	// views are what present gives, for a state that does not change any more.
+	views []view
+}
+
+// gpu is one GPU of the machine.
+type gpu struct {
+	Slot    int    `json:"slot"`
+	Product string `json:"product"`
+	Removed bool   `json:"removed,omitempty"`
+	Lost    bool   `json:"lost,omitempty"`
+	// Failures give for a property the name of the code that its calls return.
+	Failures map[string]string `json:"failures,omitempty"`
+	// MIGEnabled is the current mode, MIGPending the mode after the next reset.
+	MIGEnabled bool          `json:"migEnabled,omitempty"`
+	MIGPending bool          `json:"migPending,omitempty"`
+	Instances  []gpuInstance `json:"instances,omitempty"`
+	Load       Load          `json:"load,omitzero"`
+}
+
+// Load is what runs on a GPU.
+type Load struct {
+	// GPUPercent and MemoryPercent are nvmlUtilization_t.
+	GPUPercent    uint32 `json:"gpuPercent,omitempty"`
+	MemoryPercent uint32 `json:"memoryPercent,omitempty"`
+	// MemoryBytes is the memory in use. The processes' memory counts where it is
+	// more.
+	MemoryBytes uint64    `json:"memoryBytes,omitempty"`
+	Processes   []Process `json:"processes,omitempty"`
+}
+
+// Process is a process that uses a GPU.
+type Process struct {
+	PID         uint32 `json:"pid"`
+	Name        string `json:"name,omitempty"`
+	MemoryBytes uint64 `json:"memoryBytes,omitempty"`
+	// Graphics is true for a process with a graphics context; others compute.
+	Graphics bool `json:"graphics,omitempty"`
+	// MIGDevice is the UUID of the MIG device it runs on, empty for the GPU.
+	MIGDevice string `json:"migDevice,omitempty"`
+}
+
+// gpuInstance is a MIG GPU instance.
+type gpuInstance struct {
+	ID int `json:"id"`
+	// Profile is the profile's ID.
+	Profile   int               `json:"profile"`
+	Placement placement         `json:"placement"`
+	Compute   []computeInstance `json:"compute,omitempty"`
+}
+
+// computeInstance is a MIG compute instance.
+type computeInstance struct {
+	ID        int       `json:"id"`
+	Profile   int       `json:"profile"`
+	Placement placement `json:"placement"`
+}
+
+// event is something that NVML reports to those who wait for it.
+type event struct {
+	Sequence uint64 `json:"sequence"`
+	UUID     string `json:"uuid"`
+	// Type is an nvmlEventType* bit, Data what goes with it: an XID's number.
+	Type uint64 `json:"type"`
+	Data uint64 `json:"data,omitempty"`
+	// GPUInstance and ComputeInstance are noInstance unless the event is of one.
+	GPUInstance     uint32 `json:"gpuInstance"`
+	ComputeInstance uint32 `json:"computeInstance"`
+}
+
+// noInstance stands for "no MIG instance" in NVML's structures.
+const noInstance = ^uint32(0)
+
+func (s *state) clone() (*state, error) {
+	data, err := json.Marshal(s)
+	if err != nil {
+		return nil, fmt.Errorf("copy the state of the fake machine: %w", err)
+	}
+	return parseState(data)
+}
+
+func parseState(data []byte) (*state, error) {
+	s := &state{}
+	if err := json.Unmarshal(data, s); err != nil {
+		return nil, fmt.Errorf("parse the state of the fake machine: %w", err)
+	}
+	if s.Format != stateFormat {
+		return nil, fmt.Errorf("the state of the fake machine has format %d, this program knows format %d", s.Format, stateFormat)
+	}
+	for i := range s.GPUs {
+		if _, err := LookupProduct(s.GPUs[i].Product); err != nil {
+			return nil, fmt.Errorf("GPU in slot %d: %w", s.GPUs[i].Slot, err)
+		}
+	}
+	return s, nil
+}
+
+// view is one GPU of a state, with what its slot and product say.
+type view struct {
+	*gpu
+	state   *state
+	slot    slot
+	product *Product
+	uuid    string
+}
+
+func (s *state) view(g *gpu) view {
+	return view{
+		gpu: g, state: s, slot: slotAt(s.Bays, g.Slot), product: knownProduct(g.Product),
+		uuid: gpuUUID(s.Node, g.Slot, g.Product),
+	}
+}
+
+// present are the GPUs in the machine, by PCI address, which is NVML's order.
+func (s *state) present() []view {
+	if s.views != nil {
+		return s.views
+	}
+	views := make([]view, 0, len(s.GPUs))
+	for i := range s.GPUs {
+		if !s.GPUs[i].Removed {
+			views = append(views, s.view(&s.GPUs[i]))
+		}
+	}
+	slices.SortFunc(views, func(a, b view) int { return a.slot.place - b.slot.place })
+	return views
+}
+
+// freeze makes present cheap. The state must not be changed afterwards.
+func (s *state) freeze() *state {
+	s.views = s.present()
+	return s
+}
+
+// byUUID finds a GPU in the machine.
+func (s *state) byUUID(uuid string) (view, bool) {
+	for _, v := range s.present() {
+		if v.uuid == uuid {
+			return v, true
+		}
+	}
+	return view{}, false
+}
+
+// find looks a GPU up by index, UUID or PCI address.
+func (s *state) find(id string) (view, error) {
+	views := s.present()
+	known := make([]string, 0, len(views))
+	for i, v := range views {
+		if id == fmt.Sprint(i) || strings.EqualFold(id, v.uuid) || strings.EqualFold(id, v.slot.pciBusID()) {
+			return v, nil
+		}
+		known = append(known, fmt.Sprintf("%d (%s, %s)", i, v.slot.pciBusID(), v.uuid))
+	}
+	if len(known) == 0 {
+		return view{}, inputErrorf("no GPU %q: the machine has no GPUs", id)
+	}
+	return view{}, inputErrorf("no GPU %q; the machine has: %s", id, strings.Join(known, ", "))
+}
+
+// bridgePeer is the GPU at the other end of an NVLink bridge.
+func (v view) bridgePeer() (view, bool) {
+	if v.product.NVLink.Topology != TopologyBridge {
+		return view{}, false
+	}
+	for _, other := range v.state.present() {
+		if other.Slot == v.Slot^1 && other.product == v.product {
+			return other, true
+		}
+	}
+	return view{}, false
+}
+
+// instance finds a GPU instance by id.
+func (g *gpu) instance(id int) (*gpuInstance, bool) {
+	for i := range g.Instances {
+		if g.Instances[i].ID == id {
+			return &g.Instances[i], true
+		}
+	}
+	return nil, false
+}
+
+func (gi *gpuInstance) computeInstance(id int) (*computeInstance, bool) {
+	for i := range gi.Compute {
+		if gi.Compute[i].ID == id {
+			return &gi.Compute[i], true
+		}
+	}
+	return nil, false
+}
+
+// busy reports whether processes use the GPU.
+func (g *gpu) busy() bool { return len(g.Load.Processes) > 0 }
+
+// addEvent records an event of the whole GPU.
+func (s *state) addEvent(uuid string, kind, data uint64) {
+	s.LastEvent++
+	s.Events = append(s.Events, event{
+		Sequence: s.LastEvent, UUID: uuid, Type: kind, Data: data,
+		GPUInstance: noInstance, ComputeInstance: noInstance,
+	})
+	if extra := len(s.Events) - keptEvents; extra > 0 {
+		s.Events = slices.Delete(s.Events, 0, extra)
+	}
+}
+
+func (s *state) addMIGEvent(uuid string) { s.addEvent(uuid, nvml.EventMigConfigChange, 0) }

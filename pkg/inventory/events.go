@@ -1,0 +1,168 @@
+package inventory
+
+import (
+	"context"
+	"strings"
+	"sync"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	"k8s.io/klog/v2"
+)
+
+const (
+	// eventWait is how long one wait for an event lasts at most, in milliseconds.
+	// A wait cannot be interrupted, so it bounds how long stopping takes.
+	eventWait = 500
+	// wantedEvents are those after which a GPU may look different.
+	wantedEvents = uint64(nvml.EventTypeXidCriticalError | nvml.EventMigConfigChange | nvml.EventTypeGpuUnavailableError)
+)
+
+// eventListener waits for NVML's events about a fixed set of GPUs. The zero value
+// listens to nothing.
+type eventListener struct {
+	// key says for which GPUs and driver it was made.
+	key string
+	// wake has a value after events, and is nil if none are listened to.
+	wake chan struct{}
+
+	cancel context.CancelFunc
+	done   sync.WaitGroup
+	mu     sync.Mutex
+	broken bool
+}
+
+// eventKey changes when a listener has to be made anew.
+func eventKey(node Node) string {
+	parts := []string{node.Problem, node.DriverVersion.Raw}
+	for _, gpu := range node.GPUs {
+		parts = append(parts, gpu.PCIBusID, gpu.UUID)
+	}
+	return strings.Join(parts, "\n")
+}
+
+// listen starts to wait for events. Where there are none it returns a listener
+// that never wakes, and polling alone finds what changes. It ends with ctx, or by
+// stop, which waits for it.
+func (n *NVML) listen(ctx context.Context, key string) *eventListener {
+	logger := klog.FromContext(ctx)
+	l := &eventListener{key: key}
+	// The listener's own Init: the library must stay while it waits.
+	if ret := n.lib.Init(); ret != nvml.SUCCESS {
+		return l
+	}
+	set, registered := n.registerEvents(logger)
+	if registered == 0 {
+		if set != nil {
+			freeEvents(logger, set)
+		}
+		n.release(logger)
+		return l
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	l.cancel = cancel
+	l.wake = make(chan struct{}, 1)
+	l.done.Go(func() {
+		defer n.release(logger)
+		defer freeEvents(logger, set)
+		l.run(ctx, logger, set)
+	})
+	return l
+}
+
+func (n *NVML) release(logger klog.Logger) {
+	if ret := n.lib.Shutdown(); ret != nvml.SUCCESS && ret != nvml.ERROR_UNINITIALIZED {
+		logger.V(2).Info("NVML did not shut down", "reason", ret.Error())
+	}
+}
+
+func freeEvents(logger klog.Logger, set nvml.EventSet) {
+	if ret := set.Free(); ret != nvml.SUCCESS && ret != nvml.ERROR_UNINITIALIZED {
+		logger.V(2).Info("NVML event set was not freed", "reason", ret.Error())
+	}
+}
+
+// registerEvents makes an event set and returns how many GPUs report to it.
+func (n *NVML) registerEvents(logger klog.Logger) (nvml.EventSet, int) {
+	r := &reading{lib: n.lib, logger: logger, symbols: map[string]bool{}}
+	for _, symbol := range []string{"nvmlEventSetCreate", "nvmlEventSetFree", "nvmlDeviceRegisterEvents", "nvmlDeviceGetSupportedEventTypes"} {
+		if !r.has(symbol) {
+			return nil, 0
+		}
+	}
+	if !r.has("nvmlEventSetWait_v2", "nvmlEventSetWait") {
+		return nil, 0
+	}
+	set, ret := n.lib.EventSetCreate()
+	if ret != nvml.SUCCESS {
+		return nil, 0
+	}
+	count, ret := n.lib.DeviceGetCount()
+	if ret != nvml.SUCCESS {
+		return set, 0
+	}
+	registered := 0
+	for i := range count {
+		dev, ret := n.lib.DeviceGetHandleByIndex(i)
+		if ret != nvml.SUCCESS {
+			continue
+		}
+		supported, ret := dev.GetSupportedEventTypes()
+		if ret != nvml.SUCCESS || supported&wantedEvents == 0 {
+			continue
+		}
+		if ret := dev.RegisterEvents(supported&wantedEvents, set); ret != nvml.SUCCESS {
+			logger.V(4).Info("No events from GPU", "index", i, "reason", ret.Error())
+			continue
+		}
+		registered++
+	}
+	return set, registered
+}
+
+func (l *eventListener) run(ctx context.Context, logger klog.Logger, set nvml.EventSet) {
+	for ctx.Err() == nil {
+		switch event, ret := set.Wait(eventWait); ret {
+		case nvml.SUCCESS:
+			logger.V(2).Info("NVML event", "type", event.EventType, "data", event.EventData)
+			l.notify()
+		case nvml.ERROR_TIMEOUT:
+		default:
+			// A GPU was lost, or the driver went away. The next poll listens anew.
+			logger.V(2).Info("Waiting for NVML events failed", "reason", ret.Error())
+			l.mu.Lock()
+			l.broken = true
+			l.mu.Unlock()
+			l.notify()
+			return
+		}
+	}
+}
+
+func (l *eventListener) notify() {
+	select {
+	case l.wake <- struct{}{}:
+	default: // one is waiting already
+	}
+}
+
+// active says whether events are listened to.
+func (l *eventListener) active() bool { return l.cancel != nil }
+
+// failed says whether listening ended by itself.
+func (l *eventListener) failed() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.broken
+}
+
+// stop ends listening and waits for it. It may be called more than once. The
+// listener's key no longer fits anything afterwards.
+func (l *eventListener) stop() {
+	l.key = ""
+	if l.cancel == nil {
+		return
+	}
+	l.cancel()
+	l.done.Wait()
+	l.cancel, l.wake = nil, nil
+}

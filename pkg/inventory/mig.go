@@ -1,0 +1,209 @@
+package inventory
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+)
+
+// mig reads what the GPU can do with partitions and which it has.
+func (g *gpuReading) mig() {
+	capable := false
+	g.gpu.MIG.Capable = &capable
+	if !g.has("nvmlDeviceGetMigMode") {
+		return
+	}
+	current, pending, ret := g.dev.GetMigMode()
+	switch {
+	case ret == nvml.ERROR_NOT_SUPPORTED:
+		return
+	case !g.ok("MIG mode", ret):
+		g.gpu.MIG.Capable = nil
+		return
+	}
+	capable = true
+	enabled, willBe := current == nvml.DEVICE_MIG_ENABLE, pending == nvml.DEVICE_MIG_ENABLE
+	g.gpu.MIG.Enabled, g.gpu.MIG.Pending = &enabled, &willBe
+
+	profiles := g.migProfiles()
+	if enabled {
+		g.migInstances(profiles)
+	}
+}
+
+// migProfiles reads the GPU instance profiles, and returns them also as NVML
+// takes them. Compute instance profiles, which divide an instance further, are
+// not among them.
+func (g *gpuReading) migProfiles() []nvml.GpuInstanceProfileInfo {
+	if !g.has("nvmlDeviceGetGpuInstanceProfileInfo") {
+		return nil
+	}
+	var infos []nvml.GpuInstanceProfileInfo
+	for index := range nvml.GPU_INSTANCE_PROFILE_COUNT {
+		info, ret := g.dev.GetGpuInstanceProfileInfo(index)
+		if !g.ok("MIG profile", ret) {
+			continue
+		}
+		name := g.migProfileName(index, info)
+		if name == "" {
+			continue
+		}
+		infos = append(infos, info)
+		g.gpu.MIG.Profiles = append(g.gpu.MIG.Profiles, MIGProfile{
+			Name:            name,
+			ID:              int(info.Id),
+			Index:           index,
+			Slices:          int(info.SliceCount),
+			MemoryMiB:       info.MemorySizeMB,
+			Multiprocessors: int(info.MultiprocessorCount),
+			CopyEngines:     int(info.CopyEngineCount),
+			Decoders:        int(info.DecoderCount),
+			Encoders:        int(info.EncoderCount),
+			JPEGEngines:     int(info.JpegCount),
+			OFAEngines:      int(info.OfaCount),
+			MaxInstances:    int(info.InstanceCount),
+			Placements:      g.migPlacements(info),
+		})
+	}
+	slices.SortStableFunc(g.gpu.MIG.Profiles, func(a, b MIGProfile) int {
+		return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(a.Index, b.Index))
+	})
+	return infos
+}
+
+func (g *gpuReading) migPlacements(info nvml.GpuInstanceProfileInfo) []MIGPlacement {
+	if !g.has("nvmlDeviceGetGpuInstancePossiblePlacements_v2", "nvmlDeviceGetGpuInstancePossiblePlacements") {
+		return nil
+	}
+	placements, ret := g.dev.GetGpuInstancePossiblePlacements(&info)
+	if !g.ok("MIG placements", ret) {
+		return nil
+	}
+	result := make([]MIGPlacement, 0, len(placements))
+	for _, p := range placements {
+		result = append(result, MIGPlacement{Start: int(p.Start), Size: int(p.Size)})
+	}
+	slices.SortFunc(result, comparePlacements)
+	return result
+}
+
+func comparePlacements(a, b MIGPlacement) int {
+	return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(a.Size, b.Size))
+}
+
+// migProfileName gives the name that nvidia-smi shows, "1g.10gb+me". Newer
+// libraries say it; else it follows from the profile's size and kind.
+func (g *gpuReading) migProfileName(index int, info nvml.GpuInstanceProfileInfo) string {
+	if name := g.migProfileNameFromNVML(index); name != "" {
+		return name
+	}
+	if g.gpu.MemoryBytes == nil {
+		return ""
+	}
+	// go-nvlib rounds the memory as nvidia-smi does; its own names lack some
+	// kinds of profile, so only the size is taken.
+	profile, err := g.words.NewMigProfile(nvml.GPU_INSTANCE_PROFILE_1_SLICE, nvml.COMPUTE_INSTANCE_PROFILE_1_SLICE,
+		nvml.COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED, info.MemorySizeMB, *g.gpu.MemoryBytes)
+	if err != nil {
+		return ""
+	}
+	return fmt.Sprintf("%dg.%dgb%s", info.SliceCount, profile.GetInfo().GB, migProfileSuffix(index))
+}
+
+func (g *gpuReading) migProfileNameFromNVML(index int) string {
+	if !g.has("nvmlDeviceGetGpuInstanceProfileInfoV") {
+		return ""
+	}
+	handler := g.dev.GetGpuInstanceProfileInfoV(index)
+	if handler == (nvml.GpuInstanceProfileInfoHandler{}) {
+		return "" // of a fake, which cannot make one that works
+	}
+	info, ret := handler.V2()
+	if ret != nvml.SUCCESS {
+		return ""
+	}
+	return strings.TrimPrefix(cString(info.Name[:]), "MIG ")
+}
+
+// migProfileSuffix is the suffix of a profile's name by its
+// NVML_GPU_INSTANCE_PROFILE_* constant (nvml.h). The REV2 profile is a plain one
+// of another size.
+func migProfileSuffix(index int) string {
+	switch index {
+	case nvml.GPU_INSTANCE_PROFILE_1_SLICE_REV1, nvml.GPU_INSTANCE_PROFILE_2_SLICE_REV1:
+		return "+me"
+	case nvml.GPU_INSTANCE_PROFILE_1_SLICE_ALL_ME, nvml.GPU_INSTANCE_PROFILE_2_SLICE_ALL_ME:
+		return "+me.all"
+	case nvml.GPU_INSTANCE_PROFILE_1_SLICE_NO_ME, nvml.GPU_INSTANCE_PROFILE_2_SLICE_NO_ME:
+		return "-me"
+	case nvml.GPU_INSTANCE_PROFILE_1_SLICE_GFX, nvml.GPU_INSTANCE_PROFILE_2_SLICE_GFX,
+		nvml.GPU_INSTANCE_PROFILE_3_SLICE_GFX, nvml.GPU_INSTANCE_PROFILE_4_SLICE_GFX:
+		return "+gfx"
+	}
+	return ""
+}
+
+// migInstances reads the GPU instances that exist.
+func (g *gpuReading) migInstances(profiles []nvml.GpuInstanceProfileInfo) {
+	if !g.has("nvmlDeviceGetGpuInstances") || !g.has("nvmlGpuInstanceGetInfo") {
+		return
+	}
+	uuids := g.migUUIDs()
+	asked := map[uint32]bool{}
+	for _, profile := range profiles {
+		// Two constants may mean one profile.
+		if asked[profile.Id] {
+			continue
+		}
+		asked[profile.Id] = true
+		instances, ret := g.dev.GetGpuInstances(&profile)
+		if !g.ok("GPU instances", ret) {
+			continue
+		}
+		for _, instance := range instances {
+			info, ret := instance.GetInfo()
+			if !g.ok("GPU instance", ret) {
+				continue
+			}
+			g.gpu.MIG.Instances = append(g.gpu.MIG.Instances, MIGInstance{
+				ID:        int(info.Id),
+				ProfileID: int(info.ProfileId),
+				Placement: MIGPlacement{Start: int(info.Placement.Start), Size: int(info.Placement.Size)},
+				UUID:      uuids[int(info.Id)],
+			})
+		}
+	}
+	slices.SortFunc(g.gpu.MIG.Instances, func(a, b MIGInstance) int {
+		return cmp.Or(comparePlacements(a.Placement, b.Placement), cmp.Compare(a.ID, b.ID))
+	})
+}
+
+// migUUIDs returns the UUID of the first MIG device (compute instance) of each
+// GPU instance, by the instance's id.
+func (g *gpuReading) migUUIDs() map[int]string {
+	uuids := map[int]string{}
+	if !g.has("nvmlDeviceGetMaxMigDeviceCount") || !g.has("nvmlDeviceGetMigDeviceHandleByIndex") || !g.has("nvmlDeviceGetGpuInstanceId") {
+		return uuids
+	}
+	count, ret := g.dev.GetMaxMigDeviceCount()
+	if !g.ok("number of MIG devices", ret) {
+		return uuids
+	}
+	for i := range count {
+		mig, ret := g.dev.GetMigDeviceHandleByIndex(i)
+		if !g.ok("MIG device", ret) {
+			continue
+		}
+		id, ret := mig.GetGpuInstanceId()
+		if !g.ok("GPU instance of MIG device", ret) {
+			continue
+		}
+		if uuid, ret := mig.GetUUID(); g.ok("UUID of MIG device", ret) && uuids[id] == "" {
+			uuids[id] = uuid
+		}
+	}
+	return uuids
+}

@@ -1,0 +1,208 @@
+package inventory
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/NVIDIA/go-nvlib/pkg/nvlib/device"
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	"k8s.io/klog/v2"
+)
+
+const defaultPollInterval = 10 * time.Second
+
+// Options are what an NVML source reads from and how often.
+type Options struct {
+	// Library is NVML: [OpenLibrary], or a fake. It may be shared: the source
+	// calls Init for itself, and others must do so too.
+	Library nvml.Interface
+	// SysFS is the root of sysfs, "/sys" if nil.
+	SysFS fs.ReadLinkFS
+	// PollInterval is how often Watch reads at least, 10 seconds if zero.
+	PollInterval time.Duration
+}
+
+// NVML reads the node's GPUs through NVML and sysfs. Its methods may be called
+// concurrently.
+type NVML struct {
+	lib   nvml.Interface
+	words device.Interface
+	sysfs fs.ReadLinkFS
+	poll  time.Duration
+
+	// mu is held while the hardware is read.
+	mu sync.Mutex
+	// initialized says whether the source holds an Init.
+	initialized bool
+	// bound are the PCI addresses at the driver when NVML was initialised.
+	bound []string
+	// known are the GPUs that were read before, by PCI address.
+	known map[string]GPU
+}
+
+var _ Source = (*NVML)(nil)
+
+// NewNVML returns a source that has read nothing yet.
+func NewNVML(o Options) *NVML {
+	n := &NVML{lib: o.Library, sysfs: o.SysFS, poll: o.PollInterval, known: map[string]GPU{}}
+	if n.sysfs == nil {
+		n.sysfs = hostSysFS()
+	}
+	if n.poll <= 0 {
+		n.poll = defaultPollInterval
+	}
+	n.words = device.New(n.lib)
+	return n
+}
+
+func hostSysFS() fs.ReadLinkFS {
+	// os.DirFS documents that its result implements ReadLinkFS.
+	sysfs, _ := os.DirFS("/sys").(fs.ReadLinkFS)
+	return sysfs
+}
+
+// Snapshot implements [Source].
+func (n *NVML) Snapshot(ctx context.Context) (Node, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return Node{}, err
+	}
+	node := n.read(ctx)
+	if err := ctx.Err(); err != nil {
+		return Node{}, err
+	}
+	return node, nil
+}
+
+// Close gives back the source's Init of the library. A later Snapshot calls Init
+// again.
+func (n *NVML) Close() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.shutdown()
+}
+
+func (n *NVML) read(ctx context.Context) Node {
+	logger := klog.FromContext(ctx)
+	// NVML lists the GPUs that were there when it was initialised.
+	if bound := n.boundAddresses(); n.initialized && !slices.Equal(bound, n.bound) {
+		logger.V(2).Info("The set of GPUs at the driver changed, initializing NVML again", "before", n.bound, "now", bound)
+		n.shutdownLogged(logger)
+	}
+	count, ret := n.count()
+	if ret != nvml.SUCCESS {
+		// A driver that was unloaded or replaced since the last read.
+		n.shutdownLogged(logger)
+		count, ret = n.count()
+	}
+	if ret != nvml.SUCCESS {
+		n.shutdownLogged(logger)
+		return n.unreadable(ret)
+	}
+	r := &reading{lib: n.lib, words: n.words, sysfs: n.sysfs, logger: logger, symbols: map[string]bool{}}
+	node := Node{GPUs: make([]GPU, 0, count)}
+	if raw, ret := n.lib.SystemGetDriverVersion(); ret == nvml.SUCCESS {
+		node.DriverVersion = parseVersion(raw)
+	}
+	if v, ret := r.cudaDriverVersion(); ret == nvml.SUCCESS {
+		node.CUDADriverVersion = cudaVersion(v)
+	}
+	var unnamed []GPU
+	for i := range count {
+		if ctx.Err() != nil {
+			break
+		}
+		if gpu := r.gpu(i); gpu.PCIBusID != "" {
+			node.GPUs = append(node.GPUs, gpu)
+		} else {
+			unnamed = append(unnamed, gpu)
+		}
+	}
+	node.GPUs = n.recall(node.GPUs, unnamed)
+	slices.SortStableFunc(node.GPUs, compareGPUs)
+	return node
+}
+
+// count initialises NVML where needed and counts the GPUs.
+func (n *NVML) count() (int, nvml.Return) {
+	if !n.initialized {
+		if ret := n.lib.Init(); ret != nvml.SUCCESS && ret != nvml.ERROR_ALREADY_INITIALIZED {
+			return 0, ret
+		}
+		n.initialized = true
+		n.bound = n.boundAddresses()
+	}
+	return n.lib.DeviceGetCount()
+}
+
+func (n *NVML) shutdown() error {
+	if !n.initialized {
+		return nil
+	}
+	n.initialized = false
+	if ret := n.lib.Shutdown(); ret != nvml.SUCCESS && ret != nvml.ERROR_UNINITIALIZED {
+		return fmt.Errorf("shutting down NVML: %w", ret)
+	}
+	return nil
+}
+
+// shutdownLogged is for a library that is to be initialised again, which works or
+// fails by itself.
+func (n *NVML) shutdownLogged(logger klog.Logger) {
+	if err := n.shutdown(); err != nil {
+		logger.V(2).Info("NVML did not shut down", "reason", err.Error())
+	}
+}
+
+// unreadable is a node whose driver as a whole cannot be read.
+func (n *NVML) unreadable(ret nvml.Return) Node {
+	node := Node{GPUs: []GPU{}}
+	switch ret {
+	case nvml.ERROR_LIBRARY_NOT_FOUND:
+		node.Problem = "no NVIDIA driver was found: install it on the node, or say where it is (driver root, or path of libnvidia-ml.so.1)"
+		l, ok := n.lib.(interface {
+			Path() string
+			LoadError() error
+		})
+		switch {
+		case !ok:
+		case l.Path() != "":
+			node.Problem = "the NVIDIA library " + l.Path() + " cannot be loaded: is it whole, and for this kind of processor?"
+		case l.LoadError() != nil && !errors.Is(l.LoadError(), fs.ErrNotExist):
+			node.Problem += ": " + l.LoadError().Error()
+		}
+	case nvml.ERROR_DRIVER_NOT_LOADED:
+		node.Problem = "the NVIDIA kernel driver is not loaded: load it (modprobe nvidia) or install the driver"
+	case nvml.ERROR_LIB_RM_VERSION_MISMATCH:
+		node.Problem = "the NVIDIA library and the loaded kernel driver are of different versions: finish the driver's upgrade (reload its kernel modules, or reboot the node)"
+		if l, ok := n.lib.(interface{ Replaced() bool }); ok && l.Replaced() {
+			node.RestartNeeded = true
+			node.Problem = "the NVIDIA driver was replaced while this process held its library: the process must be restarted"
+		}
+	case nvml.ERROR_NO_PERMISSION:
+		node.Problem = "there is no permission to use the NVIDIA driver: its device nodes (/dev/nvidiactl) must be readable and writable here"
+	case nvml.ERROR_OPERATING_SYSTEM:
+		node.Problem = "the NVIDIA driver's device nodes cannot be opened: are /dev/nvidiactl and /dev/nvidia0 there, and allowed by the container's device cgroup?"
+	default:
+		node.Problem = "the NVIDIA driver cannot be read: " + ret.Error()
+	}
+	return node
+}
+
+func compareGPUs(a, b GPU) int {
+	if (a.PCIBusID == "") != (b.PCIBusID == "") {
+		if a.PCIBusID == "" {
+			return 1
+		}
+		return -1
+	}
+	return cmp.Or(cmp.Compare(a.PCIBusID, b.PCIBusID), cmp.Compare(a.UUID, b.UUID), cmp.Compare(a.Index, b.Index))
+}

@@ -1,0 +1,58 @@
+package inventory
+
+import (
+	"context"
+	"reflect"
+	"time"
+)
+
+// Watch implements [Source]. It reads at each poll, and at once when NVML reports
+// an event (an XID, a change of the MIG layout) where it does so.
+func (n *NVML) Watch(ctx context.Context, changed func(Node)) {
+	ticker := time.NewTicker(n.poll)
+	defer ticker.Stop()
+	events := &eventListener{}
+	defer func() { events.stop() }()
+
+	var last *Node
+	polled := true
+	for {
+		if n.hardwareChanged() {
+			// The listener's Init would keep NVML from looking for GPUs anew.
+			events.stop()
+		}
+		node, err := n.Snapshot(ctx)
+		if err != nil {
+			return
+		}
+		if last == nil || !reflect.DeepEqual(*last, node) {
+			changed(node)
+			last = &node
+		}
+		if key := eventKey(node); events.key != key || polled && events.failed() {
+			events.stop()
+			events = n.listen(ctx, key)
+			if events.active() {
+				// What happened between the snapshot and now woke nobody.
+				polled = false
+				continue
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			polled = true
+		case <-events.wake:
+			polled = false
+		}
+	}
+}
+
+// hardwareChanged says whether GPUs came or went at the kernel driver since NVML
+// was initialised.
+func (n *NVML) hardwareChanged() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.initialized && !reflect.DeepEqual(n.bound, n.boundAddresses())
+}
