@@ -8,13 +8,15 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 )
 
 // tempMark stands in the names of unfinished files, so that Sweep knows them.
 const tempMark = ".tmp-"
 
 // Write replaces the file name with data: a temporary file in the same folder,
-// fsync, rename, fsync of the folder. It returns when the content is durable.
+// fsync, rename, fsync of the folder. It returns when the content is durable. perm
+// is the file's mode before the process's umask.
 func Write(name string, data []byte, perm os.FileMode) error {
 	if err := replace(name, data, perm, true); err != nil {
 		return err
@@ -29,27 +31,28 @@ func WriteVolatile(name string, data []byte, perm os.FileMode) error {
 	return replace(name, data, perm, false)
 }
 
+// serial tells apart the unfinished files of this process.
+var serial atomic.Uint64
+
 func replace(name string, data []byte, perm os.FileMode, durable bool) (err error) {
-	f, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+tempMark)
+	temp := filepath.Join(filepath.Dir(name), fmt.Sprintf(".%s%s%d-%d", filepath.Base(name), tempMark, os.Getpid(), serial.Add(1)))
+	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, perm)
 	if err != nil {
 		return fmt.Errorf("write %s: %w", name, err)
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(fmt.Errorf("write %s: %w", name, err), os.Remove(f.Name()))
+			err = errors.Join(fmt.Errorf("write %s: %w", name, err), os.Remove(temp))
 		}
 	}()
 	_, err = f.Write(data)
-	if err == nil {
-		err = f.Chmod(perm)
-	}
 	if err == nil && durable {
 		err = f.Sync()
 	}
 	if err = errors.Join(err, f.Close()); err != nil {
 		return err
 	}
-	return os.Rename(f.Name(), name)
+	return os.Rename(temp, name)
 }
 
 // Remove deletes the file and makes that durable. A file that does not exist is

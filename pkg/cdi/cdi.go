@@ -85,24 +85,39 @@ func (w *Writer) QualifiedName(name string) string {
 	return parser.QualifiedName(w.options.Vendor, class, name)
 }
 
-// Write makes the spec of a claim and returns a digest of its content. What was
-// there for the claim is replaced.
-func (w *Writer) Write(ctx context.Context, claim types.UID, devices []Device) (digest string, err error) {
+// Spec is the content of a claim's spec.
+type Spec struct {
+	Data []byte
+	// Digest identifies the content.
+	Digest string
+}
+
+// Render works out the spec for the devices of a claim, from the driver that is
+// installed now. It writes nothing.
+func (w *Writer) Render(ctx context.Context, devices []Device) (Spec, error) {
 	spec, err := w.spec(ctx, devices)
 	if err != nil {
-		return "", err
+		return Spec{}, err
 	}
-	data, err := json.MarshalIndent(spec, "", " ")
+	data, err := json.Marshal(spec)
 	if err != nil {
-		return "", fmt.Errorf("encode CDI spec: %w", err)
+		return Spec{}, fmt.Errorf("encode CDI spec: %w", err)
 	}
-	if err := os.MkdirAll(w.options.Dir, 0o755); err != nil {
-		return "", fmt.Errorf("CDI folder: %w", err)
+	return Spec{Data: data, Digest: digestOf(data)}, nil
+}
+
+// Write makes spec the claim's spec. What was there for the claim is replaced.
+func (w *Writer) Write(claim types.UID, spec Spec) error {
+	err := atomicfile.Write(w.path(claim), spec.Data, 0o644)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err = os.MkdirAll(w.options.Dir, 0o755); err == nil {
+			err = atomicfile.Write(w.path(claim), spec.Data, 0o644)
+		}
 	}
-	if err := atomicfile.Write(w.path(claim), data, 0o644); err != nil {
-		return "", fmt.Errorf("CDI spec: %w", err)
+	if err != nil {
+		return fmt.Errorf("CDI spec: %w", err)
 	}
-	return digestOf(data), nil
+	return nil
 }
 
 // spec puts together what the runtime has to do for the devices, and checks it
@@ -160,8 +175,8 @@ func validate(spec *specs.Spec) error {
 	return nil
 }
 
-// Intact says whether the claim's spec is on disk with the content that Write
-// returned the digest of.
+// Intact says whether the claim's spec is on disk with the content of that
+// digest.
 func (w *Writer) Intact(claim types.UID, digest string) (bool, error) {
 	data, err := os.ReadFile(w.path(claim))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -61,15 +61,18 @@ func (f *fixture) write(t *testing.T, gpus ...string) (*cdi.Spec, string) {
 	for i, gpu := range gpus {
 		devices = append(devices, Device{Name: DeviceName(uid, "gpu-"+string(rune('a'+i)), nil), GPU: gpu})
 	}
-	digest, err := f.Write(t.Context(), uid, devices)
+	rendered, err := f.Render(t.Context(), devices)
 	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Write(uid, rendered); err != nil {
 		t.Fatal(err)
 	}
 	spec, err := cdi.ReadSpec(filepath.Join(f.dir, vendor+"-claim_"+string(uid)+".json"), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return spec, digest
+	return spec, rendered.Digest
 }
 
 func nodePaths(edits specs.ContainerEdits) []string {
@@ -246,10 +249,10 @@ func TestErrorsSayWhatIsWrong(t *testing.T) {
 	if _, err := New(Options{Vendor: "not a vendor"}); err == nil || !strings.Contains(err.Error(), `"not a vendor"`) {
 		t.Errorf("error is %v", err)
 	}
-	if _, err := f.Write(t.Context(), uid, []Device{{Name: "x", GPU: "GPU-00000000-0000-0000-0000-000000000000"}}); err == nil || !strings.Contains(err.Error(), "GPU-00000000-0000-0000-0000-000000000000") {
+	if _, err := f.Render(t.Context(), []Device{{Name: "x", GPU: "GPU-00000000-0000-0000-0000-000000000000"}}); err == nil || !strings.Contains(err.Error(), "GPU-00000000-0000-0000-0000-000000000000") {
 		t.Errorf("error is %v", err)
 	}
-	if _, err := f.Write(t.Context(), uid, nil); err == nil || !strings.Contains(err.Error(), "no devices") {
+	if _, err := f.Render(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "no devices") {
 		t.Errorf("error is %v", err)
 	}
 }

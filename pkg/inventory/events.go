@@ -64,7 +64,7 @@ func (n *NVML) listen(ctx context.Context, key string) *eventListener {
 	l.done.Go(func() {
 		defer n.release(logger)
 		defer freeEvents(logger, set)
-		l.run(ctx, logger, set)
+		l.run(ctx, set)
 	})
 	return l
 }
@@ -119,7 +119,8 @@ func (n *NVML) registerEvents(logger klog.Logger) (nvml.EventSet, int) {
 	return set, registered
 }
 
-func (l *eventListener) run(ctx context.Context, logger klog.Logger, set nvml.EventSet) {
+func (l *eventListener) run(ctx context.Context, set nvml.EventSet) {
+	logger := klog.FromContext(ctx)
 	for ctx.Err() == nil {
 		switch event, ret := set.Wait(eventWait); ret {
 		case nvml.SUCCESS:

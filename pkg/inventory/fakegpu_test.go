@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -45,7 +46,7 @@ func TestFakeProducts(t *testing.T) {
 	}{
 		{"a100-sxm4-40gb", "NVIDIA A100-SXM4-40GB", "Ampere", "8.0.0", "1g.10gb 1g.5gb 1g.5gb+me 2g.10gb 3g.20gb 4g.20gb 7g.40gb", true},
 		{"a100-sxm4-80gb", "NVIDIA A100-SXM4-80GB", "Ampere", "8.0.0", "1g.10gb 1g.10gb+me 1g.20gb 2g.20gb 3g.40gb 4g.40gb 7g.80gb", true},
-		{"a30", "NVIDIA A30", "Ampere", "8.0.0", "1g.6gb 1g.6gb+me 2g.12gb 2g.12gb+me 4g.24gb", false},
+		{"a30", "NVIDIA A30", "Ampere", "8.0.0", "1g.6gb 1g.6gb+me 2g.12gb 2g.12gb+me 4g.24gb", true},
 		{"h100-sxm5-80gb", "NVIDIA H100 80GB HBM3", "Hopper", "9.0.0", "1g.10gb 1g.10gb+me 1g.20gb 2g.20gb 3g.40gb 4g.40gb 7g.80gb", true},
 		{"h200-sxm5-141gb", "NVIDIA H200", "Hopper", "9.0.0", "1g.18gb 1g.18gb+me 1g.35gb 2g.35gb 3g.71gb 4g.71gb 7g.141gb", true},
 		{"l4", "NVIDIA L4", "Ada", "8.9.0", "", false},
@@ -92,7 +93,7 @@ func TestFakeFaults(t *testing.T) {
 	before := read(t, n)
 	first := before.GPUs[0].UUID
 
-	must(t, m.Fail(first, "memory", "UNKNOWN"))
+	must(t, m.Fail(first, "memory", "unknown"))
 	want := before
 	want.GPUs = append([]inventory.GPU(nil), before.GPUs...)
 	want.GPUs[0].MemoryBytes = nil
@@ -129,24 +130,51 @@ func TestFakeFaults(t *testing.T) {
 }
 
 func TestWatchFakeMachine(t *testing.T) {
-	m, n := machine(t)
+	m, err := fakegpu.Create(t.TempDir(), fakegpu.Spec{Node: "node-a"})
+	must(t, err)
+	n := inventory.NewNVML(inventory.Options{Library: m.NVML(), SysFS: m.SysFS(), PollInterval: 10 * time.Millisecond})
 	ctx, cancel := context.WithCancel(t.Context())
-	seen := make(chan int)
+	seen := make(chan inventory.Node)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		n.Watch(ctx, func(node inventory.Node) { seen <- len(node.GPUs) })
+		n.Watch(ctx, func(node inventory.Node) {
+			select {
+			case seen <- node:
+			case <-ctx.Done():
+			}
+		})
 	}()
-	if got := <-seen; got != 0 {
-		t.Errorf("at start there are %d GPUs, want none", got)
+	// A change of several files may be seen in parts, so it is waited for.
+	until := func(what string, reached func(inventory.Node) bool) {
+		t.Helper()
+		for {
+			select {
+			case node := <-seen:
+				if reached(node) {
+					return
+				}
+			case <-t.Context().Done():
+				t.Fatalf("never saw %s", what)
+			}
+		}
 	}
+	until("a node without GPUs", func(node inventory.Node) bool { return len(node.GPUs) == 0 && node.Problem == "" })
+	uuid, err := m.AddGPU("l4", 3)
+	must(t, err)
+	until("the new GPU", func(node inventory.Node) bool { return len(node.GPUs) == 1 && node.GPUs[0].UUID == uuid })
+	must(t, m.LoseGPU(uuid))
+	until("the lost GPU", func(node inventory.Node) bool {
+		return len(node.GPUs) == 1 && node.GPUs[0].UUID == uuid && node.GPUs[0].Problem != ""
+	})
+	must(t, m.RestoreGPU(uuid))
+	until("the GPU again", func(node inventory.Node) bool { return len(node.GPUs) == 1 && node.GPUs[0].Problem == "" })
+	must(t, m.SetDriverVersion("590.10.01"))
+	until("the new driver", func(node inventory.Node) bool { return node.DriverVersion.Raw == "590.10.01" })
+	must(t, m.RemoveGPU(uuid))
+	until("that the GPU is gone", func(node inventory.Node) bool { return len(node.GPUs) == 0 })
 	cancel()
 	<-ended
-	_, err := m.AddGPU("l4", 3)
-	must(t, err)
-	if got := len(read(t, n).GPUs); got != 1 {
-		t.Errorf("after a GPU was added there are %d, want 1", got)
-	}
 }
 
 func BenchmarkSnapshot16(b *testing.B) {

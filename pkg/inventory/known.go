@@ -10,40 +10,34 @@ import (
 // recall completes what was just read with what was known before, and remembers
 // it. A GPU that answers keeps only its UUID from before, where that cannot be
 // read now. A GPU that is lost answers nothing, often not even its address; what
-// was known of it stays known, with the problem.
+// was known of it stays known, with the problem. Unnamed are GPUs whose address
+// could not be read.
 func (n *NVML) recall(named, unnamed []GPU) []GPU {
-	present := map[string]bool{}
-	for _, gpu := range named {
-		present[gpu.PCIBusID] = true
-	}
-	var missing []GPU
-	for address, gpu := range n.known {
-		if present[address] {
-			continue
-		}
-		if n.gone(address) {
-			delete(n.known, address)
-			continue
-		}
-		missing = append(missing, gpu)
-	}
-	slices.SortFunc(missing, compareGPUs)
-
 	gpus := make([]GPU, 0, len(named)+len(unnamed))
 	for _, gpu := range named {
-		before, ok := n.known[gpu.PCIBusID]
-		if gpu.UUID == "" && ok {
-			gpu.UUID = before.UUID
+		if before, ok := n.known[gpu.PCIBusID]; ok {
 			if gpu.Problem == problemLost {
 				gpu = withProblem(before, gpu)
+			}
+			if gpu.UUID == "" {
+				gpu.UUID = before.UUID
 			}
 		}
 		gpus = append(gpus, gpu)
 	}
-	// NVML's indices follow the PCI addresses, so GPUs without an address are the
-	// missing ones in order, unless some of those are gone altogether.
-	for i, gpu := range unnamed {
-		if len(unnamed) == len(missing) {
+	var silent []GPU
+	for _, gpu := range unnamed {
+		if gpu.UUID == "" {
+			silent = append(silent, gpu)
+		} else {
+			gpus = append(gpus, gpu)
+		}
+	}
+	// NVML's indices follow the PCI addresses, so the silent GPUs are the missing
+	// ones in order, unless their numbers differ: then nobody knows which is which.
+	missing := n.missing(gpus)
+	for i, gpu := range silent {
+		if len(silent) == len(missing) {
 			gpu = withProblem(missing[i], gpu)
 		}
 		gpus = append(gpus, gpu)
@@ -54,6 +48,26 @@ func (n *NVML) recall(named, unnamed []GPU) []GPU {
 		}
 	}
 	return gpus
+}
+
+// missing returns the GPUs known from before that are not among those present, by
+// PCI address. It forgets those that are not in the machine any more.
+func (n *NVML) missing(present []GPU) []GPU {
+	var missing []GPU
+	for address, gpu := range n.known {
+		isPresent := slices.ContainsFunc(present, func(p GPU) bool {
+			return p.PCIBusID == address || p.UUID == gpu.UUID
+		})
+		switch {
+		case isPresent:
+		case n.gone(address):
+			delete(n.known, address)
+		default:
+			missing = append(missing, gpu)
+		}
+	}
+	slices.SortFunc(missing, compareGPUs)
+	return missing
 }
 
 // withProblem is a GPU as it was known before, which now has the problem of what

@@ -271,6 +271,39 @@ func TestUUIDStaysKnown(t *testing.T) {
 	}
 }
 
+func TestAddressUnreadableForAWhile(t *testing.T) {
+	first := plainGPU(uuid0, "00000000:07:00.0")
+	n := NewNVML(Options{
+		Library: newFakeLibrary(first, plainGPU(uuid1, "00000000:3B:00.0")),
+		SysFS:   sysFS("0000:07:00.0", "0000:3b:00.0"),
+	})
+	before := snapshot(t, n)
+	address := first.GetPciInfoFunc
+	first.GetPciInfoFunc = func() (nvml.PciInfo, nvml.Return) { return nvml.PciInfo{}, nvml.ERROR_UNKNOWN }
+	without := wantPlain(0, uuid0, "")
+	without.PCIeRoot, without.NUMANode = "", nil
+	if diff := cmp.Diff([]GPU{wantPlain(1, uuid1, "0000:3b:00.0"), without}, snapshot(t, n).GPUs); diff != "" {
+		t.Errorf("GPUs without the address (-want +got):\n%s", diff)
+	}
+	first.GetPciInfoFunc = address
+	if diff := cmp.Diff(before, snapshot(t, n)); diff != "" {
+		t.Errorf("node (-want +got):\n%s", diff)
+	}
+}
+
+// A library may answer from memory for a GPU that is lost.
+func TestLostGPUThatStillSaysWhichItIs(t *testing.T) {
+	dev := plainGPU(uuid0, "00000000:07:00.0")
+	n := NewNVML(Options{Library: newFakeLibrary(dev), SysFS: sysFS("0000:07:00.0")})
+	snapshot(t, n)
+	dev.GetMemoryInfoFunc = func() (nvml.Memory, nvml.Return) { return nvml.Memory{}, nvml.ERROR_GPU_IS_LOST }
+	want := wantPlain(0, uuid0, "0000:07:00.0")
+	want.Problem = problemLost
+	if diff := cmp.Diff([]GPU{want}, snapshot(t, n).GPUs); diff != "" {
+		t.Errorf("GPUs (-want +got):\n%s", diff)
+	}
+}
+
 func TestDriverThatCannotBeRead(t *testing.T) {
 	for _, tc := range []struct {
 		ret  nvml.Return

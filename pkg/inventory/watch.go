@@ -3,6 +3,7 @@ package inventory
 import (
 	"context"
 	"reflect"
+	"slices"
 	"time"
 )
 
@@ -54,5 +55,5 @@ func (n *NVML) Watch(ctx context.Context, changed func(Node)) {
 func (n *NVML) hardwareChanged() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.initialized && !reflect.DeepEqual(n.bound, n.boundAddresses())
+	return n.initialized && !slices.Equal(n.bound, n.boundAddresses())
 }

@@ -14,7 +14,7 @@ import (
 
 // preparingRecord is what a process that was killed in the middle of Prepare
 // leaves, written by hand.
-const preparingRecord = `{"version":1,"claim":{"namespace":"team","name":"claim-1","uid":"1"},"state":"Preparing",
+const preparingRecord = `{"version":1,"claim":{"namespace":"team","name":"claim-1","uid":"1"},
 "since":"2026-01-02T03:04:05Z","bootID":"boot-1","driverVersion":"580.95.05",
 "devices":[{"request":"gpu","pool":"node-a","device":"gpu-a","gpu":"GPU-a","cdiDevice":"gpu.apportion.dev/claim=1-gpu-a"}]}`
 
@@ -51,7 +51,7 @@ func TestKilledInPrepare(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			dir := t.TempDir()
-			writeRecord(t, dir, "1", preparingRecord)
+			writeRecord(t, dir, "1.preparing", preparingRecord)
 			n := newNode(t, dir)
 			n.specs.specs["1"] = []string{"half"}
 			test.next(t, n)
@@ -72,10 +72,9 @@ func TestUnreadableRecordCostsOnlyItsOwnClaim(t *testing.T) {
 	tests := map[string]string{
 		"damaged":           `{"version":1,"claim":{"uid":"1"`,
 		"empty":             ``,
-		"newer version":     `{"version":2,"claim":{"uid":"1"},"state":"Prepared"}`,
-		"without a version": `{"claim":{"uid":"1"},"state":"Prepared"}`,
+		"newer version":     `{"version":2,"claim":{"uid":"1"}}`,
+		"without a version": `{"claim":{"uid":"1"}}`,
 		"another claim's":   strings.ReplaceAll(preparingRecord, `"uid":"1"`, `"uid":"7"`),
-		"unknown state":     strings.ReplaceAll(preparingRecord, "Preparing", "Pondering"),
 		"not JSON":          "\x00\x01\x02",
 	}
 	for name, content := range tests {

@@ -92,15 +92,24 @@ type step struct {
 	Do, Undo func(ctx context.Context) error
 }
 
-// steps lists what is done for a recorded claim, in order.
-func (p *Preparer) steps(r *Record) []step {
+// steps works out what is to be done for a claim, in order, and completes its
+// record. Nothing is changed yet.
+func (p *Preparer) steps(ctx context.Context, r *Record) ([]step, error) {
+	spec, err := p.Specs.Render(ctx, specDevices(r))
+	if err != nil {
+		return nil, fmt.Errorf("work out the CDI spec: %w", err)
+	}
+	r.SpecDigest = spec.Digest
+	steps := p.undoSteps(r)
+	steps[0].Do = func(context.Context) error { return p.Specs.Write(r.Claim.UID, spec) }
+	return steps, nil
+}
+
+// undoSteps lists what may have been done for a recorded claim, in order; its
+// steps can only be undone.
+func (p *Preparer) undoSteps(r *Record) []step {
 	return []step{{
 		Name: "write CDI spec",
-		Do: func(ctx context.Context) error {
-			digest, err := p.Specs.Write(ctx, r.Claim.UID, specDevices(r))
-			r.SpecDigest = digest
-			return err
-		},
 		Undo: func(context.Context) error { return p.Specs.Remove(r.Claim.UID) },
 	}}
 }

@@ -41,7 +41,8 @@ type Target struct {
 
 // Specs keeps claims' CDI specs; *cdi.Writer does.
 type Specs interface {
-	Write(ctx context.Context, claim types.UID, devices []cdi.Device) (digest string, err error)
+	Render(ctx context.Context, devices []cdi.Device) (cdi.Spec, error)
+	Write(claim types.UID, spec cdi.Spec) error
 	Intact(claim types.UID, digest string) (bool, error)
 	Remove(claim types.UID) error
 	Sweep(keep func(claim types.UID) bool) (removed []string, err error)
@@ -141,20 +142,15 @@ func (p *Preparer) Prepare(ctx context.Context, claim *resourceapi.ResourceClaim
 
 // prepareLocked does Prepare's work while the claim and its GPUs are held.
 func (p *Preparer) prepareLocked(ctx context.Context, ref ClaimRef, devices []Device) ([]Device, error) {
-	before, err := p.store.get(ref.UID)
+	records, err := p.store.list()
 	if err != nil {
 		return nil, err
 	}
-	if before != nil && before.State == Prepared && sameDevices(before.Devices, devices) {
-		reason, err := p.stale(before)
-		if err != nil {
-			return nil, err
+	if i := slices.IndexFunc(records, func(r *Record) bool { return r.Claim.UID == ref.UID }); i >= 0 {
+		before := records[i]
+		if before.State == Prepared && sameDevices(before.Devices, devices) {
+			return before.Devices, p.repair(ctx, before)
 		}
-		if reason == "" {
-			return before.Devices, nil
-		}
-		p.Repaired(ref, reason)
-	} else if before != nil {
 		// An unfinished attempt, or one for an earlier allocation of the claim.
 		if err := p.undo(ctx, before); err != nil {
 			return nil, err
@@ -163,42 +159,47 @@ func (p *Preparer) prepareLocked(ctx context.Context, ref ClaimRef, devices []De
 	if err := p.usable(devices); err != nil {
 		return nil, err
 	}
-	others, err := p.store.list()
-	if err != nil {
+	if err := conflict(records, ref.UID, devices, p.capacity); err != nil {
 		return nil, err
 	}
-	if err := conflict(others, ref.UID, devices, p.capacity); err != nil {
-		return nil, err
-	}
+	return devices, p.reserve(ctx, ref, devices)
+}
+
+// reserve records that the claim takes the devices, and prepares them.
+func (p *Preparer) reserve(ctx context.Context, ref ClaimRef, devices []Device) error {
 	record := &Record{
 		Version: recordVersion, Claim: ref, State: Preparing, Since: time.Now().UTC(), Devices: devices,
 		BootID: p.BootID, DriverVersion: p.DriverVersion(),
 	}
+	steps, err := p.steps(ctx, record)
+	if err != nil {
+		return err
+	}
 	if err := p.put(record); err != nil {
-		return nil, fmt.Errorf("record the claim before preparing it: %w", err)
+		return fmt.Errorf("record the claim before preparing it: %w", err)
 	}
 	// gofail: var prepareAfterIntent struct{}
-	if err := p.run(ctx, record); err != nil {
-		return nil, errors.Join(err, p.undo(context.WithoutCancel(ctx), record))
+	err = p.run(ctx, steps)
+	// gofail: var prepareAfterSteps struct{}
+	if err == nil {
+		_, err = p.store.prepared(record)
 	}
-	return devices, nil
+	if err != nil {
+		return errors.Join(err, p.undo(context.WithoutCancel(ctx), record))
+	}
+	// gofail: var prepareAfterRecord struct{}
+	return nil
 }
 
-// run takes the steps of a recorded claim and records that they are done.
-func (p *Preparer) run(ctx context.Context, record *Record) error {
+// run takes the steps of a recorded claim.
+func (p *Preparer) run(ctx context.Context, steps []step) error {
 	started := time.Now()
-	for _, step := range p.steps(record) {
+	defer func() { p.Observe("steps", time.Since(started)) }()
+	for _, step := range steps {
 		if err := step.Do(ctx); err != nil {
 			return fmt.Errorf("%s: %w", step.Name, err)
 		}
 	}
-	p.Observe("steps", time.Since(started))
-	// gofail: var prepareAfterSteps struct{}
-	record.State = Prepared
-	if err := p.put(record); err != nil {
-		return fmt.Errorf("record that the claim is prepared: %w", err)
-	}
-	// gofail: var prepareAfterRecord struct{}
 	return nil
 }
 
@@ -210,7 +211,7 @@ func (p *Preparer) put(record *Record) error {
 
 // undo takes back whatever was done for a recorded claim, then its record.
 func (p *Preparer) undo(ctx context.Context, record *Record) error {
-	for _, step := range slices.Backward(p.steps(record)) {
+	for _, step := range slices.Backward(p.undoSteps(record)) {
 		if err := step.Undo(ctx); err != nil {
 			return fmt.Errorf("undo %s of claim %s: %w", step.Name, record.Claim, err)
 		}
@@ -331,16 +332,30 @@ func (p *Preparer) repairClaim(ctx context.Context, ref ClaimRef) error {
 		return err
 	}
 	defer release()
+	return p.repair(ctx, r)
+}
+
+// repair takes the steps of a prepared claim again if what it was promised is not
+// there any more.
+func (p *Preparer) repair(ctx context.Context, r *Record) error {
 	reason, err := p.stale(r)
 	if err != nil || reason == "" {
 		return err
 	}
 	repaired := *r
 	repaired.BootID, repaired.DriverVersion = p.BootID, p.DriverVersion()
-	if err := p.run(ctx, &repaired); err != nil {
-		return err
+	steps, err := p.steps(ctx, &repaired)
+	if err == nil {
+		err = p.run(ctx, steps)
 	}
-	p.Repaired(ref, reason)
+	if err != nil {
+		return fmt.Errorf("prepare again because %s: %w", reason, err)
+	}
+	// Recorded last: until then the record still says that there is work to do.
+	if err := p.put(&repaired); err != nil {
+		return fmt.Errorf("record that the claim is prepared: %w", err)
+	}
+	p.Repaired(r.Claim, reason)
 	return nil
 }
 

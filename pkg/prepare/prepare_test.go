@@ -27,7 +27,16 @@ type fakeSpecs struct {
 	entered, proceed chan struct{}
 }
 
-func (f *fakeSpecs) Write(ctx context.Context, claim types.UID, devices []cdi.Device) (string, error) {
+func (f *fakeSpecs) Render(_ context.Context, devices []cdi.Device) (cdi.Spec, error) {
+	var names []string
+	for _, d := range devices {
+		names = append(names, d.Name+"="+d.GPU)
+	}
+	data := strings.Join(names, ",")
+	return cdi.Spec{Data: []byte(data), Digest: "digest of " + data}, nil
+}
+
+func (f *fakeSpecs) Write(claim types.UID, spec cdi.Spec) error {
 	if f.entered != nil {
 		f.entered <- struct{}{}
 		<-f.proceed
@@ -35,14 +44,10 @@ func (f *fakeSpecs) Write(ctx context.Context, claim types.UID, devices []cdi.De
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.failure != nil {
-		return "", f.failure
+		return f.failure
 	}
-	var names []string
-	for _, d := range devices {
-		names = append(names, d.Name+"="+d.GPU)
-	}
-	f.specs[claim] = names
-	return "digest of " + strings.Join(names, ","), nil
+	f.specs[claim] = strings.Split(string(spec.Data), ",")
+	return nil
 }
 
 func (f *fakeSpecs) Intact(claim types.UID, digest string) (bool, error) {

@@ -28,10 +28,11 @@ const (
 // Record is what the driver has done for one claim. It holds everything that is
 // needed to undo it, because the claim itself may be gone by then.
 type Record struct {
-	Version int       `json:"version"`
-	Claim   ClaimRef  `json:"claim"`
-	State   State     `json:"state"`
-	Since   time.Time `json:"since"`
+	Version int      `json:"version"`
+	Claim   ClaimRef `json:"claim"`
+	// State is not in the file but in its name: a rename changes it at once.
+	State State     `json:"-"`
+	Since time.Time `json:"since"`
 	// Devices are the claim's results for this driver, in allocation order.
 	Devices []Device `json:"devices"`
 	// BootID is the boot in which the claim was prepared
@@ -74,7 +75,7 @@ type Device struct {
 var errNewerRecord = errors.New("written by a newer version of the driver")
 
 // decodeRecord parses a record and checks that it is one of claim uid.
-func decodeRecord(uid types.UID, data []byte) (*Record, error) {
+func decodeRecord(uid types.UID, state State, data []byte) (*Record, error) {
 	if len(data) == 0 {
 		return nil, errors.New("file is empty")
 	}
@@ -94,17 +95,15 @@ func decodeRecord(uid types.UID, data []byte) (*Record, error) {
 	if err := json.Unmarshal(data, &r); err != nil {
 		return nil, err
 	}
-	switch {
-	case r.Claim.UID != uid:
+	if r.Claim.UID != uid {
 		return nil, fmt.Errorf("is about claim %q", r.Claim.UID)
-	case r.State != Preparing && r.State != Prepared:
-		return nil, fmt.Errorf("unknown state %q", r.State)
 	}
+	r.State = state
 	return &r, nil
 }
 
 func (r *Record) encode() ([]byte, error) {
-	data, err := json.MarshalIndent(r, "", "  ")
+	data, err := json.MarshalIndent(r, "", " ")
 	if err != nil {
 		return nil, fmt.Errorf("encode record of claim %s: %w", r.Claim, err)
 	}

@@ -17,7 +17,10 @@ import (
 )
 
 const (
-	recordSuffix = ".json"
+	// A claim's record is <uid>.json, or <uid>.preparing.json before its last
+	// step.
+	preparedSuffix  = ".json"
+	preparingSuffix = ".preparing.json"
 	// damagedDir holds records that could not be read. They are evidence, and
 	// never deleted by the driver.
 	damagedDir = "damaged"
@@ -31,7 +34,7 @@ type store struct {
 	damaged func(uid types.UID, path string, reason error)
 
 	mu    sync.Mutex
-	cache map[types.UID]cachedRecord
+	cache map[string]cachedRecord
 }
 
 type cachedRecord struct {
@@ -42,47 +45,61 @@ type cachedRecord struct {
 // newStore returns a store over the folder dir, which must exist. damaged is
 // told of each record that was set aside.
 func newStore(dir string, damaged func(types.UID, string, error)) *store {
-	return &store{dir: dir, damaged: damaged, cache: map[types.UID]cachedRecord{}}
+	return &store{dir: dir, damaged: damaged, cache: map[string]cachedRecord{}}
 }
 
-func (s *store) path(uid types.UID) string {
-	return filepath.Join(s.dir, string(uid)+recordSuffix)
+func (s *store) path(uid types.UID, state State) string {
+	if state == Preparing {
+		return filepath.Join(s.dir, string(uid)+preparingSuffix)
+	}
+	return filepath.Join(s.dir, string(uid)+preparedSuffix)
 }
 
 // get returns the record of a claim, or nil if there is none. A record that
 // cannot be read is set aside, reported, and then there is none. The record is
 // shared: callers must not change it.
 func (s *store) get(uid types.UID) (*Record, error) {
-	path := s.path(uid)
+	for _, state := range []State{Prepared, Preparing} {
+		r, err := s.read(uid, state)
+		if err != nil {
+			return nil, fmt.Errorf("record of claim %s: %w", uid, err)
+		}
+		if r != nil {
+			return r, nil
+		}
+	}
+	return nil, nil
+}
+
+func (s *store) read(uid types.UID, state State) (*Record, error) {
+	path := s.path(uid, state)
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		s.forget(uid)
+		s.forget(path)
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("record of claim %s: %w", uid, err)
+		return nil, err
 	}
 	s.mu.Lock()
-	cached, ok := s.cache[uid]
+	cached, ok := s.cache[path]
 	s.mu.Unlock()
 	if ok && sameFile(cached.info, info) {
 		return cached.record, nil
 	}
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		s.forget(uid)
+		s.forget(path)
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("record of claim %s: %w", uid, err)
+		return nil, err
 	}
-	record, err := decodeRecord(uid, data)
+	record, err := decodeRecord(uid, state, data)
 	if err != nil {
-		return nil, s.setAside(uid, err)
+		return nil, s.setAside(uid, path, err)
 	}
-	s.mu.Lock()
-	s.cache[uid] = cachedRecord{info, record}
-	s.mu.Unlock()
+	s.remember(path, info, record)
 	return record, nil
 }
 
@@ -92,43 +109,71 @@ func sameFile(a, b fs.FileInfo) bool {
 	return os.SameFile(a, b) && a.ModTime().Equal(b.ModTime()) && a.Size() == b.Size()
 }
 
-func (s *store) forget(uid types.UID) {
+func (s *store) remember(path string, info fs.FileInfo, r *Record) {
 	s.mu.Lock()
-	delete(s.cache, uid)
-	s.mu.Unlock()
+	defer s.mu.Unlock()
+	s.cache[path] = cachedRecord{info, r}
+}
+
+func (s *store) forget(path string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.cache, path)
 }
 
 // setAside moves a damaged record out of the way, keeping it as evidence.
-func (s *store) setAside(uid types.UID, reason error) error {
+func (s *store) setAside(uid types.UID, path string, reason error) error {
 	dir := filepath.Join(s.dir, damagedDir)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("set damaged record of claim %s aside: %w", uid, err)
+		return fmt.Errorf("set it aside: %w", err)
 	}
-	to := filepath.Join(dir, fmt.Sprintf("%s-%s%s", uid, time.Now().UTC().Format("20060102T150405.000000000"), recordSuffix))
-	if err := os.Rename(s.path(uid), to); err != nil {
-		return fmt.Errorf("set damaged record of claim %s aside: %w", uid, err)
+	to := filepath.Join(dir, fmt.Sprintf("%s-%s%s", uid, time.Now().UTC().Format("20060102T150405.000000000"), preparedSuffix))
+	if err := os.Rename(path, to); err != nil {
+		return fmt.Errorf("set it aside: %w", err)
 	}
-	s.forget(uid)
+	s.forget(path)
 	if s.damaged != nil {
 		s.damaged(uid, to, reason)
 	}
 	return atomicfile.SyncDir(s.dir)
 }
 
-// put makes r the claim's record. durable says whether to return only when it
-// would survive a power failure.
+// put makes r the claim's record, durably.
 func (s *store) put(r *Record) error {
 	data, err := r.encode()
 	if err != nil {
 		return err
 	}
-	return atomicfile.Write(s.path(r.Claim.UID), data, 0o600)
+	return atomicfile.Write(s.path(r.Claim.UID, r.State), data, 0o600)
 }
 
-// remove deletes the claim's record.
+// prepared says of a record that was put as Preparing that all its steps are
+// done. It does not wait for the disk: after a power failure either name is
+// right, because nothing of what was prepared outlives one.
+func (s *store) prepared(r *Record) (*Record, error) {
+	to := s.path(r.Claim.UID, Prepared)
+	if err := os.Rename(s.path(r.Claim.UID, Preparing), to); err != nil {
+		return nil, err
+	}
+	done := *r
+	done.State = Prepared
+	if info, err := os.Stat(to); err == nil {
+		s.remember(to, info, &done)
+	}
+	return &done, nil
+}
+
+// remove deletes the claim's record, durably: one that came back would hold its
+// devices for a claim that nobody unprepares.
 func (s *store) remove(uid types.UID) error {
-	s.forget(uid)
-	return atomicfile.Remove(s.path(uid))
+	for _, state := range []State{Preparing, Prepared} {
+		path := s.path(uid, state)
+		s.forget(path)
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return atomicfile.SyncDir(s.dir)
 }
 
 // list returns all readable records, by claim UID.
@@ -139,13 +184,13 @@ func (s *store) list() ([]*Record, error) {
 	}
 	var out []*Record
 	for _, e := range entries {
-		uid, ok := strings.CutSuffix(e.Name(), recordSuffix)
-		if !ok || e.IsDir() || atomicfile.IsTemp(e.Name()) {
+		uid, state, ok := recordName(e.Name())
+		if !ok || e.IsDir() {
 			continue
 		}
-		r, err := s.get(types.UID(uid))
+		r, err := s.read(uid, state)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("record of claim %s: %w", uid, err)
 		}
 		if r != nil {
 			out = append(out, r)
@@ -153,4 +198,16 @@ func (s *store) list() ([]*Record, error) {
 	}
 	slices.SortFunc(out, func(a, b *Record) int { return strings.Compare(string(a.Claim.UID), string(b.Claim.UID)) })
 	return out, nil
+}
+
+// recordName says which claim's record a file is, and in which state.
+func recordName(file string) (types.UID, State, bool) {
+	if atomicfile.IsTemp(file) {
+		return "", "", false
+	}
+	if uid, ok := strings.CutSuffix(file, preparingSuffix); ok {
+		return types.UID(uid), Preparing, true
+	}
+	uid, ok := strings.CutSuffix(file, preparedSuffix)
+	return types.UID(uid), Prepared, ok
 }
