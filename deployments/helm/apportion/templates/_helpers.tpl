@@ -1,0 +1,76 @@
+{{/* The name in the labels that select the pods. */}}
+{{- define "apportion.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" }}
+{{- end }}
+
+{{/* The prefix of all object names; 47 leaves room for "-kubelet-plugin". */}}
+{{- define "apportion.fullname" -}}
+{{- if .Values.fullnameOverride }}
+{{- .Values.fullnameOverride | trunc 47 | trimSuffix "-" }}
+{{- else if contains (include "apportion.name" .) .Release.Name }}
+{{- .Release.Name | trunc 47 | trimSuffix "-" }}
+{{- else }}
+{{- printf "%s-%s" .Release.Name (include "apportion.name" .) | trunc 47 | trimSuffix "-" }}
+{{- end }}
+{{- end }}
+
+{{/* The name of the kubelet plugin's DaemonSet, roles and policy. */}}
+{{- define "apportion.plugin" -}}
+{{- include "apportion.fullname" . }}-kubelet-plugin
+{{- end }}
+
+{{- define "apportion.serviceAccount" -}}
+{{- if .Values.serviceAccount.create }}
+{{- default (include "apportion.plugin" .) .Values.serviceAccount.name }}
+{{- else }}
+{{- required "serviceAccount.name must be set when serviceAccount.create is false" .Values.serviceAccount.name }}
+{{- end }}
+{{- end }}
+
+{{- define "apportion.selectorLabels" -}}
+app.kubernetes.io/name: {{ include "apportion.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: kubelet-plugin
+{{- end }}
+
+{{- define "apportion.labels" -}}
+{{ include "apportion.selectorLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+{{- end }}
+
+{{- define "apportion.image" -}}
+{{ .Values.image.repository }}:{{ default .Chart.AppVersion .Values.image.tag }}
+{{- end }}
+
+{{/* The class of MIG partitions: gpu.example.com has mig.example.com. */}}
+{{- define "apportion.migClass" -}}
+mig.{{ join "." (rest (splitList "." .Values.driverName)) }}
+{{- end }}
+
+{{/* The folder of the plugin's socket and records, on the host and in the container. */}}
+{{- define "apportion.dataFolder" -}}
+{{ trimSuffix "/" .Values.kubeletRootDir }}/plugins/{{ .Values.driverName }}
+{{- end }}
+
+{{/* The folder in which the kubelet finds plugins. Linux allows a socket path
+of 107 bytes, and a longer one would fail only on the node. */}}
+{{- define "apportion.registryFolder" -}}
+{{- $folder := printf "%s/plugins_registry" (trimSuffix "/" .Values.kubeletRootDir) }}
+{{- $socket := printf "%s/%s-reg.sock" $folder .Values.driverName }}
+{{- if gt (len $socket) 107 }}
+{{- fail (printf "the socket %s has %d bytes, and Linux allows 107: shorten driverName or kubeletRootDir" $socket (len $socket)) }}
+{{- end }}
+{{- $folder }}
+{{- end }}
+
+{{/* What a container needs for fake GPUs: only their device nodes are made. */}}
+{{- define "apportion.fakeSecurityContext" -}}
+privileged: false
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities:
+  drop: [ALL]
+  add: [MKNOD]
+{{- end }}

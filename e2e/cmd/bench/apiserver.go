@@ -1,0 +1,213 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/utils/ptr"
+)
+
+// apiServer is as much of an API server as the plugin needs: one node, its
+// ResourceSlices and claims, in memory.
+type apiServer struct {
+	url    string
+	server *http.Server
+	wg     sync.WaitGroup
+
+	mu      sync.Mutex
+	version int
+	slices  map[string]*resourceapi.ResourceSlice
+	claims  map[string]*resourceapi.ResourceClaim
+	written int
+	watcher chan struct{}
+	waiting []chan struct{}
+}
+
+func startAPIServer() (*apiServer, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	a := &apiServer{
+		url: "http://" + listener.Addr().String(), version: 1, watcher: make(chan struct{}),
+		slices: map[string]*resourceapi.ResourceSlice{}, claims: map[string]*resourceapi.ResourceClaim{},
+	}
+	mux := http.NewServeMux()
+	const group = "/apis/resource.k8s.io/v1"
+	mux.HandleFunc("GET /api/v1/nodes/{name}", func(w http.ResponseWriter, r *http.Request) {
+		reply(w, &corev1.Node{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}, ObjectMeta: metav1.ObjectMeta{Name: r.PathValue("name"), UID: "node-uid"}})
+	})
+	mux.HandleFunc("GET "+group+"/namespaces/{namespace}/resourceclaims/{name}", a.getClaim)
+	mux.HandleFunc("PATCH "+group+"/namespaces/{namespace}/resourceclaims/{name}/status", a.getClaim)
+	mux.HandleFunc("GET "+group+"/resourceslices", a.listSlices)
+	mux.HandleFunc("POST "+group+"/resourceslices", a.writeSlice)
+	mux.HandleFunc("PUT "+group+"/resourceslices/{name}", a.writeSlice)
+	mux.HandleFunc("DELETE "+group+"/resourceslices/{name}", a.deleteSlice)
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { http.Error(w, "{}", http.StatusNotFound) })
+	a.server = &http.Server{Handler: mux}
+	a.wg.Go(func() { _ = a.server.Serve(listener) })
+	return a, nil
+}
+
+func (a *apiServer) stop() {
+	close(a.watcher)
+	_ = a.server.Close()
+	a.wg.Wait()
+}
+
+// reply answers in protobuf, as a real server does to the clients of client-go.
+func reply(w http.ResponseWriter, object runtime.Object) {
+	w.Header().Set("Content-Type", runtime.ContentTypeProtobuf)
+	info, _ := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), runtime.ContentTypeProtobuf)
+	encoder := scheme.Codecs.EncoderForVersion(info.Serializer, object.GetObjectKind().GroupVersionKind().GroupVersion())
+	if err := encoder.Encode(object, w); err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+	}
+}
+
+// addClaim makes a claim that has the device.
+func (a *apiServer) addClaim(name, uid, device string) {
+	claim := &resourceapi.ResourceClaim{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "resource.k8s.io/v1", Kind: "ResourceClaim"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "bench", Name: name, UID: types.UID(uid), ResourceVersion: "1"},
+		Status: resourceapi.ResourceClaimStatus{Allocation: &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{
+			Results: []resourceapi.DeviceRequestAllocationResult{{
+				Request: "gpu", Driver: driverName, Pool: "bench", Device: device, ShareID: ptr.To(types.UID(uid)),
+			}},
+		}}},
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.claims[name] = claim
+}
+
+func (a *apiServer) getClaim(w http.ResponseWriter, r *http.Request) {
+	a.mu.Lock()
+	claim := a.claims[r.PathValue("name")]
+	a.mu.Unlock()
+	if claim == nil {
+		http.Error(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}`, http.StatusNotFound)
+		return
+	}
+	reply(w, claim)
+}
+
+// devices lists the published devices in order.
+func (a *apiServer) devices() []string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var names []string
+	for _, slice := range a.slices {
+		for _, d := range slice.Spec.Devices {
+			names = append(names, d.Name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+func (a *apiServer) writes() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.written
+}
+
+// synced returns a channel that is closed when the plugin has listed the slices
+// and all that it says there are exist.
+func (a *apiServer) synced() <-chan struct{} {
+	done := make(chan struct{})
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.waiting = append(a.waiting, done)
+	return done
+}
+
+// tell closes the channels of those that wait, if the pool is complete. The
+// caller holds the lock.
+func (a *apiServer) tell() {
+	for _, slice := range a.slices {
+		if int(slice.Spec.Pool.ResourceSliceCount) == len(a.slices) {
+			for _, done := range a.waiting {
+				close(done)
+			}
+			a.waiting = nil
+			return
+		}
+	}
+}
+
+func (a *apiServer) listSlices(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Query().Get("watch") != "" {
+		w.WriteHeader(http.StatusOK)
+		if f, ok := w.(http.Flusher); ok {
+			f.Flush()
+		}
+		if r.URL.Query().Get("sendInitialEvents") != "" {
+			return // Not supported: the client lists instead.
+		}
+		a.mu.Lock()
+		a.tell()
+		a.mu.Unlock()
+		select {
+		case <-a.watcher:
+		case <-r.Context().Done():
+		}
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	list := &resourceapi.ResourceSliceList{
+		TypeMeta: metav1.TypeMeta{APIVersion: "resource.k8s.io/v1", Kind: "ResourceSliceList"},
+		ListMeta: metav1.ListMeta{ResourceVersion: fmt.Sprint(a.version)},
+	}
+	for _, slice := range a.slices {
+		list.Items = append(list.Items, *slice)
+	}
+	slices.SortFunc(list.Items, func(a, b resourceapi.ResourceSlice) int { return strings.Compare(a.Name, b.Name) })
+	reply(w, list)
+}
+
+func (a *apiServer) writeSlice(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	object, _, err := scheme.Codecs.UniversalDeserializer().Decode(body, nil, nil)
+	slice, ok := object.(*resourceapi.ResourceSlice)
+	if err != nil || !ok {
+		http.Error(w, fmt.Sprintf("not a ResourceSlice: %v", err), http.StatusBadRequest)
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.version++
+	a.written++
+	if slice.Name == "" {
+		slice.Name = fmt.Sprintf("%s%d", slice.GenerateName, a.version)
+	}
+	slice.UID, slice.ResourceVersion = types.UID(slice.Name), fmt.Sprint(a.version)
+	slice.Kind, slice.APIVersion = "ResourceSlice", "resource.k8s.io/v1"
+	a.slices[slice.Name] = slice
+	a.tell()
+	reply(w, slice)
+}
+
+func (a *apiServer) deleteSlice(w http.ResponseWriter, r *http.Request) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.written++
+	delete(a.slices, r.PathValue("name"))
+	reply(w, &metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusSuccess})
+}

@@ -1,0 +1,159 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+)
+
+// podPatience is how long the demo's pods may take to start.
+const podPatience = 3 * time.Minute
+
+// up starts everything and shows it.
+func up(ctx context.Context, b backend) error {
+	if err := b.up(ctx); err != nil {
+		return err
+	}
+	manifests, err := filepath.Glob(filepath.Join("..", "demo", "*.yaml"))
+	if err != nil || len(manifests) == 0 {
+		return fmt.Errorf("no manifests in the demo folder (%v): run this from the e2e folder", err)
+	}
+	fmt.Printf("Applying %d manifests of the demo folder\n", len(manifests))
+	for _, file := range manifests {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		if _, err := b.kubectl(ctx, content, "apply", "--filename", "-"); err != nil {
+			return fmt.Errorf("%s: %w", file, err)
+		}
+	}
+	fmt.Println("Waiting for the pods")
+	for _, namespace := range []string{"default", "gpu-admin"} {
+		if _, err := b.kubectl(ctx, nil, "wait", "--namespace", namespace, "--for=condition=Ready", "pod", "--all", "--timeout", podPatience.String()); err != nil {
+			return err
+		}
+	}
+	if err := showTable(ctx, b); err != nil {
+		return err
+	}
+	if err := showViews(ctx, b); err != nil {
+		return err
+	}
+	fmt.Printf(`
+How to go on
+  %[1]s get resourceslices -o yaml      what the nodes publish
+  %[1]s get resourceclaims -o yaml      who has what, and what it is
+  %[1]s exec one-gpu -- nvidia-smi -L   a pod's view of its GPU
+  demo/*.yaml                           the manifests that run here; change them and apply them again
+  make demo-down                        stop the cluster and remove all it made
+`, b.howToCall())
+	return nil
+}
+
+// row is a line of the table: a GPU and one of its users.
+type row struct{ node, device, product, claim, pod string }
+
+// showTable prints each node's GPUs with the claims and pods that have them.
+func showTable(ctx context.Context, b backend) error {
+	var slicesList resourceapi.ResourceSliceList
+	var claims resourceapi.ResourceClaimList
+	var pods corev1.PodList
+	for kind, list := range map[string]any{"resourceslices": &slicesList, "resourceclaims": &claims, "pods": &pods} {
+		output, err := b.kubectl(ctx, nil, "get", kind, "--all-namespaces", "--output", "json")
+		if err != nil {
+			return err
+		}
+		if err := json.Unmarshal(output, list); err != nil {
+			return fmt.Errorf("read %s: %w", kind, err)
+		}
+	}
+	podNames := map[string]string{}
+	for _, p := range pods.Items {
+		podNames[string(p.UID)] = p.Namespace + "/" + p.Name
+	}
+	users := map[string][]row{}
+	for _, c := range claims.Items {
+		if c.Status.Allocation == nil {
+			continue
+		}
+		var names []string
+		for _, r := range c.Status.ReservedFor {
+			names = append(names, podNames[string(r.UID)])
+		}
+		for _, result := range c.Status.Allocation.Devices.Results {
+			name := c.Namespace + "/" + c.Name
+			if result.AdminAccess != nil && *result.AdminAccess {
+				name += " (admin)"
+			}
+			key := result.Pool + "/" + result.Device
+			users[key] = append(users[key], row{claim: name, pod: strings.Join(names, ", ")})
+		}
+	}
+	var rows []row
+	for _, s := range slicesList.Items {
+		for _, d := range s.Spec.Devices {
+			product := ""
+			if name := d.Attributes["productName"].StringValue; name != nil {
+				product = *name
+			}
+			base := row{node: s.Spec.Pool.Name, device: d.Name, product: product, claim: "-", pod: "-"}
+			held := users[base.node+"/"+d.Name]
+			if len(held) == 0 {
+				rows = append(rows, base)
+			}
+			for _, u := range held {
+				rows = append(rows, row{base.node, base.device, base.product, u.claim, u.pod})
+			}
+		}
+	}
+	slices.SortStableFunc(rows, func(a, b row) int {
+		return strings.Compare(a.node+"/"+a.device+"/"+a.claim, b.node+"/"+b.device+"/"+b.claim)
+	})
+	fmt.Println()
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "NODE\tGPU\tPRODUCT\tCLAIM\tPODS")
+	for _, r := range rows {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", r.node, r.device, r.product, r.claim, r.pod)
+	}
+	return w.Flush()
+}
+
+// showViews prints what nvidia-smi says in each container.
+func showViews(ctx context.Context, b backend) error {
+	output, err := b.kubectl(ctx, nil, "get", "pods", "--all-namespaces", "--selector", "!app.kubernetes.io/name", "--output", "json")
+	if err != nil {
+		return err
+	}
+	var pods corev1.PodList
+	if err := json.Unmarshal(output, &pods); err != nil {
+		return fmt.Errorf("read pods: %w", err)
+	}
+	fmt.Println("\nWhat each pod sees")
+	for _, p := range pods.Items {
+		if p.Namespace != "default" && p.Namespace != "gpu-admin" {
+			continue
+		}
+		for _, c := range p.Spec.Containers {
+			view, err := b.kubectl(ctx, nil, "exec", "--namespace", p.Namespace, p.Name, "--container", c.Name, "--", "nvidia-smi", "-L")
+			if err != nil {
+				return err
+			}
+			fmt.Printf("  %s/%s, container %s, on %s\n", p.Namespace, p.Name, c.Name, p.Spec.NodeName)
+			for line := range bytes.Lines(bytes.TrimSpace(view)) {
+				fmt.Printf("      %s\n", bytes.TrimRight(line, "\n"))
+			}
+		}
+	}
+	return nil
+}

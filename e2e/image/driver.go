@@ -1,0 +1,99 @@
+package image
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// DriverName is the reference of the driver's image that BuildDriver makes and
+// the chart's default values with the tag "dev" name.
+const DriverName = "apportion.dev/apportion:dev"
+
+// program is one binary of the driver's image.
+type program struct {
+	name, pkg string
+	// static links the C library in: the program runs on the host, whose C
+	// library may be another one or none.
+	static bool
+}
+
+var driverPrograms = []program{
+	{name: "apportion-kubelet-plugin", pkg: "./cmd/apportion-kubelet-plugin"},
+	{name: "apportion", pkg: "./cmd/apportion"},
+	{name: "nvidia-cdi-hook", pkg: "github.com/NVIDIA/nvidia-container-toolkit/cmd/nvidia-cdi-hook", static: true},
+}
+
+// nvmlLibraries are what libnvidia-ml.so.1 needs. The programs open it while
+// they run, from the driver root of the host, and it finds these in the image.
+var nvmlLibraries = []string{"libc.so.6", "libdl.so.2", "libm.so.6", "libpthread.so.0", "librt.so.1"}
+
+// BuildDriver compiles the programs of the driver's image from the repository
+// at repoRoot, with the build tags given, and writes the image DriverName to
+// apportion.tar in outDir, which it makes if it is missing. It says what it is
+// doing, a line a step, on progress. It needs the Go tool and a C compiler.
+func BuildDriver(ctx context.Context, repoRoot, outDir string, progress io.Writer, tags ...string) (tarPath string, err error) {
+	outDir, err = filepath.Abs(outDir)
+	if err != nil {
+		return "", fmt.Errorf("build the driver's image: %w", err)
+	}
+	bin := filepath.Join(outDir, "bin")
+	if err := os.MkdirAll(bin, 0o755); err != nil {
+		return "", fmt.Errorf("build the driver's image: %w", err)
+	}
+	spec := Spec{
+		Name:           DriverName,
+		Entrypoint:     []string{"/usr/bin/apportion-kubelet-plugin"},
+		Env:            []string{"PATH=/usr/bin"},
+		Libraries:      true,
+		ExtraLibraries: nvmlLibraries,
+	}
+	for i, p := range driverPrograms {
+		report(progress, "compiling %s (%d of %d)", p.name, i+1, len(driverPrograms))
+		start := time.Now()
+		output := filepath.Join(bin, p.name)
+		if err := p.compile(ctx, repoRoot, output, tags); err != nil {
+			return "", fmt.Errorf("build the driver's image: %w", err)
+		}
+		report(progress, "compiled %s in %s", p.name, time.Since(start).Round(time.Second))
+		spec.Files = append(spec.Files, File{Path: "/usr/bin/" + p.name, Source: output, Mode: 0o755})
+	}
+	tarPath = filepath.Join(outDir, "apportion.tar")
+	if err := Write(spec, tarPath); err != nil {
+		return "", fmt.Errorf("build the driver's image: %w", err)
+	}
+	report(progress, "wrote image %s to %s", DriverName, tarPath)
+	return tarPath, nil
+}
+
+// report writes a line of progress, which nothing depends on.
+func report(progress io.Writer, format string, args ...any) {
+	_, _ = fmt.Fprintf(progress, format+"\n", args...)
+}
+
+func (p program) compile(ctx context.Context, repoRoot, output string, tags []string) error {
+	ldflags := "-s -w"
+	if p.static {
+		ldflags += " -linkmode=external -extldflags=-static"
+	}
+	args := []string{"build", "-buildvcs=false", "-ldflags=" + ldflags, "-o", output}
+	if len(tags) > 0 {
+		args = append(args, "-tags="+strings.Join(tags, ","))
+	}
+	cmd := exec.CommandContext(ctx, "go", append(args, p.pkg)...)
+	cmd.Dir = repoRoot
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=1")
+	// Shown only after a failure: NVML's header alone fills pages with warnings.
+	var said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &said, &said
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("compile %s (in %s: %s): %w\n%s", p.name, repoRoot, cmd, err, said.Bytes())
+	}
+	return nil
+}

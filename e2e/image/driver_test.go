@@ -1,0 +1,83 @@
+package image
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// fakeGo puts a "go" into PATH that runs the shell lines of body, in which
+// $output is the file after -o.
+func fakeGo(t *testing.T, body string) {
+	t.Helper()
+	dir := t.TempDir()
+	script := "#!/bin/sh\nall=\"$*\"\nwhile [ \"$1\" != -o ]; do shift; done\noutput=$2\n" + body + "\n"
+	if err := os.WriteFile(filepath.Join(dir, "go"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+}
+
+func TestBuildDriver(t *testing.T) {
+	repo, out := t.TempDir(), filepath.Join(t.TempDir(), "not", "there", "yet")
+	fakeGo(t, `echo "$all" >> calls; echo "program of $(basename "$output")" > "$output"`)
+	var progress bytes.Buffer
+	tarPath, err := BuildDriver(t.Context(), repo, out, &progress, "one", "two")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := filepath.Join(out, "apportion.tar"); tarPath != want {
+		t.Errorf("image at %s, want %s", tarPath, want)
+	}
+	calls, err := os.ReadFile(filepath.Join(repo, "calls"))
+	if err != nil {
+		t.Fatalf("not compiled in the repository: %v", err)
+	}
+	want := "build -buildvcs=false -ldflags=-s -w -o " + out + "/bin/apportion-kubelet-plugin -tags=one,two ./cmd/apportion-kubelet-plugin\n" +
+		"build -buildvcs=false -ldflags=-s -w -o " + out + "/bin/apportion -tags=one,two ./cmd/apportion\n" +
+		"build -buildvcs=false -ldflags=-s -w -linkmode=external -extldflags=-static -o " + out + "/bin/nvidia-cdi-hook -tags=one,two github.com/NVIDIA/nvidia-container-toolkit/cmd/nvidia-cdi-hook\n"
+	if diff := cmp.Diff(want, string(calls)); diff != "" {
+		t.Errorf("calls of go (-want +got):\n%s", diff)
+	}
+
+	img := readImage(t, tarPath, "apportion.dev/apportion:dev")
+	found, order := readContents(t, img)
+	for _, name := range []string{"apportion-kubelet-plugin", "apportion", "nvidia-cdi-hook"} {
+		got := found["/usr/bin/"+name]
+		if got.Content != "program of "+name+"\n" || got.Mode != 0o755 {
+			t.Errorf("/usr/bin/%s: %+v", name, got)
+		}
+	}
+	if at := slices.Index(order, "/usr/bin"); len(order)-at != 4 {
+		t.Errorf("/usr/bin has other files than the three programs: %v", order[at:])
+	}
+	config, err := img.ConfigFile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"/usr/bin/apportion-kubelet-plugin"}, config.Config.Entrypoint); diff != "" {
+		t.Errorf("entry point (-want +got):\n%s", diff)
+	}
+	for _, line := range []string{"compiling nvidia-cdi-hook (3 of 3)", "wrote image apportion.dev/apportion:dev to " + tarPath} {
+		if !strings.Contains(progress.String(), line+"\n") {
+			t.Errorf("progress has no line %q:\n%s", line, progress.String())
+		}
+	}
+}
+
+func TestBuildDriverShowsWhatTheCompilerSaid(t *testing.T) {
+	fakeGo(t, "echo main.go:1: undefined: x >&2; exit 1")
+	out := t.TempDir()
+	_, err := BuildDriver(t.Context(), t.TempDir(), out, &bytes.Buffer{})
+	if err == nil || !strings.Contains(err.Error(), "compile apportion-kubelet-plugin") || !strings.Contains(err.Error(), "main.go:1: undefined: x") {
+		t.Errorf("error %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(out, "apportion.tar")); !os.IsNotExist(err) {
+		t.Errorf("there is an image after a failed build: %v", err)
+	}
+}
