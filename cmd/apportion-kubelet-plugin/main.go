@@ -6,8 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -18,7 +20,7 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := run(ctx, os.Args[1:])
+	code := run(ctx, os.Args[1:], os.LookupEnv, os.Stderr)
 	stop()
 	logs.FlushLogs()
 	os.Exit(code)
@@ -27,24 +29,24 @@ func main() {
 // usageError is a mistake in how the program was called.
 type usageError struct{ error }
 
-func run(ctx context.Context, args []string) int {
-	cmd := newCommand()
+// run returns the exit status: 0 when the program was told to end, 2 for a mistake
+// in how it was called, 1 for all else. Whatever is wrong is one line on stderr.
+func run(ctx context.Context, args []string, environment func(string) (string, bool), stderr io.Writer) int {
+	cmd := newCommand(environment)
 	cmd.SetArgs(args)
 	err := cmd.ExecuteContext(ctx)
-	var usage usageError
-	switch {
-	case err == nil:
+	if err == nil {
 		return 0
-	case errors.As(err, &usage):
-		fmt.Fprintf(os.Stderr, "apportion-kubelet-plugin: %v\n", err)
-		return 2
-	default:
-		fmt.Fprintf(os.Stderr, "apportion-kubelet-plugin: %v\n", err)
-		return 1
 	}
+	fmt.Fprintf(stderr, "apportion-kubelet-plugin: %s\n", strings.ReplaceAll(err.Error(), "\n", "; "))
+	var usage usageError
+	if errors.As(err, &usage) {
+		return 2
+	}
+	return 1
 }
 
-func newCommand() *cobra.Command {
+func newCommand(environment func(string) (string, bool)) *cobra.Command {
 	o := defaultOptions()
 	cmd := &cobra.Command{
 		Use:   "apportion-kubelet-plugin",
@@ -61,7 +63,7 @@ with "_" for "-" (NODE_NAME for --node-name).`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := fromEnvironment(cmd.Flags(), os.LookupEnv); err != nil {
+			if err := fromEnvironment(cmd.Flags(), environment); err != nil {
 				return usageError{err}
 			}
 			if err := o.complete(); err != nil {

@@ -58,7 +58,7 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&c.PluginsDir, "kubelet-plugins-directory-path", c.PluginsDir, "The kubelet's folder for plugins' data; must be the same path here as on the host.")
 	flags.StringVar(&c.RegistrarDir, "kubelet-registrar-directory-path", c.RegistrarDir, "The kubelet's folder for plugins' registration sockets.")
 	flags.StringVar(&c.HostDriverRoot, "nvidia-driver-root", c.HostDriverRoot, "Folder on the host under which the NVIDIA driver is installed.")
-	flags.StringVar(&c.DriverRoot, "container-driver-root", c.DriverRoot, "The same folder as this program sees it.")
+	flags.StringVar(&c.DriverRoot, "container-driver-root", c.DriverRoot, "The folder of --nvidia-driver-root as this program sees it.")
 	flags.StringVar(&o.nvmlLibrary, "nvml-library", "", "Path of libnvidia-ml.so.1; searched for under --container-driver-root if empty.")
 	flags.StringVar(&o.fakeMachine, "fake-machine", "", `Folder of a fake machine made by "apportion fake create": its GPUs are published in place of real ones. Must be the same path here as on the host.`)
 	flags.StringSliceVar(&o.exclude, "exclude-devices", nil, "GPUs that are not published: UUIDs, PCI addresses or product names, separated by commas.")
@@ -71,45 +71,62 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 	logsapi.AddFlags(o.logging, flags)
 }
 
-// fromEnvironment sets flags that were not given from the environment.
+// fromEnvironment sets flags that were not given from the environment. There is
+// one rule for all, so KUBECONFIG, which other programs read too, is --kubeconfig
+// here: who sets it for this program means it.
 func fromEnvironment(flags *pflag.FlagSet, lookup func(string) (string, bool)) error {
 	var errs []error
 	flags.VisitAll(func(f *pflag.Flag) {
-		if f.Changed {
+		if f.Changed || f.Name == "help" {
 			return
 		}
-		name := strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
-		value, ok := lookup(name)
-		// KUBECONFIG and V are other programs' variables too, and --help is no setting.
-		if !ok || len(f.Name) < 2 || f.Name == "help" {
-			return
-		}
-		if err := flags.Set(f.Name, value); err != nil {
-			errs = append(errs, fmt.Errorf("environment variable %s: %w", name, err))
+		name := environmentName(f.Name)
+		if value, ok := lookup(name); ok {
+			if err := flags.Set(f.Name, value); err != nil {
+				errs = append(errs, fmt.Errorf("environment variable %s: %w", name, err))
+			}
 		}
 	})
 	return errors.Join(errs...)
 }
 
+// environmentName is the environment variable of a flag.
+func environmentName(flag string) string {
+	return strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+}
+
 // complete checks the flags and works out what depends on them.
 func (o *options) complete() error {
-	if err := logsapi.ValidateAndApply(o.logging, nil); err != nil {
-		return err
-	}
+	var errs []error
 	if o.pollInterval <= 0 {
-		return fmt.Errorf("--poll-interval %s: give a duration above zero, such as 10s", o.pollInterval)
+		errs = append(errs, fmt.Errorf("--poll-interval %s: give a duration above zero, such as 10s", o.pollInterval))
 	}
-	for flag, path := range map[string]string{
-		"--cdi-root": o.config.CDIRoot, "--kubelet-plugins-directory-path": o.config.PluginsDir,
-		"--kubelet-registrar-directory-path": o.config.RegistrarDir, "--nvidia-driver-root": o.config.HostDriverRoot,
-		"--container-driver-root": o.config.DriverRoot,
+	for _, f := range []struct{ flag, path string }{
+		{"--cdi-root", o.config.CDIRoot},
+		{"--kubelet-plugins-directory-path", o.config.PluginsDir},
+		{"--kubelet-registrar-directory-path", o.config.RegistrarDir},
+		{"--nvidia-driver-root", o.config.HostDriverRoot},
+		{"--container-driver-root", o.config.DriverRoot},
 	} {
-		if !filepath.IsAbs(path) {
-			return fmt.Errorf("%s %q: give an absolute path", flag, path)
+		if !filepath.IsAbs(f.path) {
+			errs = append(errs, fmt.Errorf("%s %q: give an absolute path", f.flag, f.path))
 		}
 	}
+	if o.fakeMachine != "" && !filepath.IsAbs(o.fakeMachine) {
+		errs = append(errs, fmt.Errorf("--fake-machine %q: give an absolute path", o.fakeMachine))
+	}
+	if f := o.logging.Format; f != logsapi.DefaultLogFormat && f != logsapi.JSONLogFormat {
+		errs = append(errs, fmt.Errorf("--logging-format %q: known are %s and %s", f, logsapi.DefaultLogFormat, logsapi.JSONLogFormat))
+	}
 	o.config.Policy = devicemodel.Policy{Exclude: o.exclude}
-	return o.config.Validate()
+	errs = append(errs, o.config.Validate())
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	if err := logsapi.ValidateAndApply(o.logging, nil); err != nil {
+		return fmt.Errorf("logging: %w", err)
+	}
+	return nil
 }
 
 // run wires the driver and serves until ctx ends.
@@ -130,7 +147,9 @@ func (o *options) run(ctx context.Context) error {
 		return err
 	}
 	source := inventory.NewNVML(inventory.Options{Library: library, SysFS: sysfs, PollInterval: o.pollInterval})
-	return driver.New(o.config, driver.Providers{Source: source, Library: library, Client: client, Metrics: metrics}).Run(ctx)
+	err = driver.New(o.config, driver.Providers{Source: source, Library: library, Client: client, Metrics: metrics}).Run(ctx)
+	// The hardware is let go when nobody uses it any more.
+	return errors.Join(err, source.Close())
 }
 
 // client returns a client without limits of its own: the API server's fairness

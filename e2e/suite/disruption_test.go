@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"apportion.dev/apportion/e2e/cluster"
@@ -123,6 +125,12 @@ func TestAfterARebootPodsRunWithTheirDevices(t *testing.T) {
 	gpus := s.devices("pod", "work")
 	n, _ := node(t, "node-b")
 	bootID := readBootID(t, n)
+	// A container sees the boot id of the machine that the cluster runs on, which
+	// has not restarted; the record is changed instead.
+	claim := s.claimOf(pod, "gpu")
+	editRecord(t, n, claim.UID, func(content string) string {
+		return regexp.MustCompile(`"bootID": "[^"]*"`).ReplaceAllString(content, `"bootID": "an-earlier-boot"`)
+	})
 	if err := n.Reboot(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -141,6 +149,9 @@ func TestAfterARebootPodsRunWithTheirDevices(t *testing.T) {
 		}
 		return true, nil
 	})
+	if content, err := os.ReadFile(n.BackingPath(filepath.Join(claimsDir, string(claim.UID)+".json"))); err != nil || strings.Contains(string(content), "an-earlier-boot") {
+		t.Errorf("the record is still of the earlier boot: %s, %v", content, err)
+	}
 	if got := s.devices("pod", "work"); !slices.Equal(got, gpus) {
 		t.Errorf("after the reboot the pod sees %v, had %v", got, gpus)
 	}
@@ -148,6 +159,23 @@ func TestAfterARebootPodsRunWithTheirDevices(t *testing.T) {
 		pod, err := findPluginPod(ctx, n)
 		return err == nil && ready(pod), err
 	})
+}
+
+// editRecord changes the record of a claim on the node.
+func editRecord(t *testing.T, n *cluster.Node, claim types.UID, edit func(content string) string) {
+	t.Helper()
+	record := n.BackingPath(filepath.Join(claimsDir, string(claim)+".json"))
+	content, err := os.ReadFile(record)
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed := edit(string(content))
+	if changed == string(content) {
+		t.Fatal("the record was not changed")
+	}
+	if err := os.WriteFile(record, []byte(changed), 0o600); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func readBootID(t *testing.T, n *cluster.Node) string {
@@ -170,18 +198,7 @@ func TestUnreadableRecordsCostOnlyTheirOwnClaim(t *testing.T) {
 			s, gpus := twoA100Pods(t)
 			n, _ := node(t, "node-b")
 			claim := s.claimOf(s.pod("one"), "gpu")
-			record := n.BackingPath(filepath.Join(claimsDir, string(claim.UID)+".json"))
-			content, err := os.ReadFile(record)
-			if err != nil {
-				t.Fatal(err)
-			}
-			changed := damage(string(content))
-			if changed == string(content) {
-				t.Fatal("the record was not changed")
-			}
-			if err := os.WriteFile(record, []byte(changed), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			editRecord(t, n, claim.UID, damage)
 			killPlugin(t, n)
 			waitFor(t, "an Event about the record", func(ctx context.Context) (bool, error) {
 				events, err := client.CoreV1().Events("").List(ctx, metav1.ListOptions{FieldSelector: "reason=RecordSetAside"})

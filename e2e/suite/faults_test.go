@@ -119,7 +119,7 @@ func sourceWithFaultPoints(t *testing.T) string {
 func arm(t *testing.T, n *cluster.Node, point string) {
 	t.Helper()
 	pod := pluginPod(t, n)
-	url := fmt.Sprintf("http://%s:%d/apportion.dev/apportion/pkg/prepare/%s", pod.Status.PodIP, faultPort, point)
+	url := fmt.Sprintf("http://%s:%d/%s", pod.Status.PodIP, faultPort, point)
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodPut, url, strings.NewReader(`1*sleep("1h")`))
 	if err != nil {
 		t.Fatal(err)
@@ -138,7 +138,7 @@ func arm(t *testing.T, n *cluster.Node, point string) {
 func killAt(t *testing.T, n *cluster.Node, point string) {
 	t.Helper()
 	pod := pluginPod(t, n)
-	url := fmt.Sprintf("http://%s:%d/apportion.dev/apportion/pkg/prepare/%s/count", pod.Status.PodIP, faultPort, point)
+	url := fmt.Sprintf("http://%s:%d/%s/count", pod.Status.PodIP, faultPort, point)
 	waitFor(t, "the plugin stands at "+point, func(ctx context.Context) (bool, error) {
 		request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 		if err != nil {

@@ -285,13 +285,15 @@ func (s *space) deletePod(name string, options metav1.DeleteOptions) {
 	})
 }
 
-// exec runs a shell command in a container and returns what it printed.
+// exec runs a shell command in a running container and returns what it printed. A
+// kubelet that has just started does not know its pods yet, so it is asked again.
 func (s *space) exec(pod, container, command string) string {
 	s.t.Helper()
-	output, err := theCluster.RunKubectl(s.t.Context(), nil, "--namespace", s.name, "exec", pod, "--container", container, "--", "sh", "-c", command)
-	if err != nil {
-		s.t.Fatalf("in pod %s: %s: %v", pod, command, err)
-	}
+	var output []byte
+	waitFor(s.t, fmt.Sprintf("in pod %s: %s", pod, command), func(ctx context.Context) (done bool, err error) {
+		output, err = theCluster.RunKubectl(ctx, nil, "--namespace", s.name, "exec", pod, "--container", container, "--", "sh", "-c", command)
+		return err == nil, err
+	})
 	return strings.TrimSpace(string(output))
 }
 

@@ -172,6 +172,9 @@ spec:
           deviceClassName: gpu.apportion.dev
           allocationMode: All
           adminAccess: true
+          capacity:
+            requests:
+              memory: "0"
           selectors:
           - cel:
               expression: device.attributes["gpu.apportion.dev"].productName == "NVIDIA A100-SXM4-40GB"
@@ -193,4 +196,26 @@ spec:
     resources:
       limits:
         nvidia.com/gpu: 1
+`
+
+// freeRider is a template for claims that ask for none of a GPU's memory, without
+// admin access.
+const freeRider = `
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata:
+  name: free-rider
+spec:
+  spec:
+    devices:
+      requests:
+      - name: gpu
+        exactly:
+          deviceClassName: gpu.apportion.dev
+          capacity:
+            requests:
+              memory: "0"
+          selectors:
+          - cel:
+              expression: device.attributes["gpu.apportion.dev"].productName == "NVIDIA A100-SXM4-40GB"
 `

@@ -5,6 +5,7 @@ package atomicfile
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -31,11 +32,16 @@ func WriteVolatile(name string, data []byte, perm os.FileMode) error {
 	return replace(name, data, perm, false)
 }
 
-// serial tells apart the unfinished files of this process.
-var serial atomic.Uint64
+// process and serial tell apart the unfinished files of all processes: a process
+// id does not, because that of a container's first process is always the same,
+// and what a killed one left would be in the next one's way.
+var (
+	process = rand.Uint64()
+	serial  atomic.Uint64
+)
 
 func replace(name string, data []byte, perm os.FileMode, durable bool) (err error) {
-	temp := filepath.Join(filepath.Dir(name), fmt.Sprintf(".%s%s%d-%d", filepath.Base(name), tempMark, os.Getpid(), serial.Add(1)))
+	temp := filepath.Join(filepath.Dir(name), fmt.Sprintf(".%s%s%016x-%d", filepath.Base(name), tempMark, process, serial.Add(1)))
 	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, perm)
 	if err != nil {
 		return fmt.Errorf("write %s: %w", name, err)
@@ -55,18 +61,6 @@ func replace(name string, data []byte, perm os.FileMode, durable bool) (err erro
 	return os.Rename(temp, name)
 }
 
-// Remove deletes the file and makes that durable. A file that does not exist is
-// no error.
-func Remove(name string) error {
-	if err := os.Remove(name); err != nil {
-		if errors.Is(err, os.ErrNotExist) {
-			return nil
-		}
-		return err
-	}
-	return SyncDir(filepath.Dir(name))
-}
-
 // SyncDir makes the renames and removals in dir durable.
 func SyncDir(dir string) error {
 	d, err := os.Open(dir)
@@ -78,7 +72,8 @@ func SyncDir(dir string) error {
 
 // IsTemp says whether a file name is one of an unfinished Write.
 func IsTemp(name string) bool {
-	return strings.HasPrefix(filepath.Base(name), ".") && strings.Contains(name, tempMark)
+	name = filepath.Base(name)
+	return strings.HasPrefix(name, ".") && strings.Contains(name, tempMark)
 }
 
 // Sweep removes what unfinished writes left in dir. Nobody may be writing there.

@@ -1,6 +1,7 @@
 package atomicfile
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -56,11 +57,22 @@ func TestSweepRemovesOnlyUnfinishedFiles(t *testing.T) {
 	wantFiles(t, dir, ".hidden", "a.json")
 }
 
-func TestRemoveOfMissingFileIsNoError(t *testing.T) {
+// A container's process has the same id each time, and counts from one.
+func TestWhatAKilledProcessLeftIsNotInTheWay(t *testing.T) {
 	dir := t.TempDir()
-	if err := Remove(filepath.Join(dir, "never")); err != nil {
+	for serial := range 20 {
+		left := filepath.Join(dir, fmt.Sprintf(".hook%s%d-%d", tempMark, os.Getpid(), serial))
+		if err := os.WriteFile(left, []byte("half"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := Write(filepath.Join(dir, "hook"), []byte("new"), 0o755); err != nil {
 		t.Fatal(err)
 	}
+	if err := Sweep(dir); err != nil {
+		t.Fatal(err)
+	}
+	wantFiles(t, dir, "hook")
 }
 
 func wantFiles(t *testing.T, dir string, want ...string) {

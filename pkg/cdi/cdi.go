@@ -225,19 +225,21 @@ func (w *Writer) Sweep(keep func(claim types.UID) bool) (removed []string, err e
 // claimOf says which claim a file of the CDI folder belongs to, if it is one of
 // this driver's. An unfinished file belongs to no claim.
 func (w *Writer) claimOf(file string) (types.UID, bool) {
-	if atomicfile.IsTemp(file) && strings.HasPrefix(file, "."+w.options.Vendor+"-"+class+"_") {
-		return "", true
+	claims := w.options.Vendor + "-" + class + "_"
+	// The helper library names the specs of device metadata
+	// <driver>_metadata_<claim UID>_<request>.json.
+	metadata := w.options.Vendor + "_metadata_"
+	if atomicfile.IsTemp(file) {
+		return "", strings.HasPrefix(file, "."+claims) || strings.HasPrefix(file, "."+metadata)
 	}
 	name, ok := strings.CutSuffix(file, ".json")
 	if !ok {
 		return "", false
 	}
-	if uid, ok := strings.CutPrefix(name, w.options.Vendor+"-"+class+"_"); ok {
+	if uid, ok := strings.CutPrefix(name, claims); ok {
 		return types.UID(uid), true
 	}
-	// The helper library names the specs of device metadata
-	// <driver>_metadata_<claim UID>_<request>.json.
-	if rest, ok := strings.CutPrefix(name, w.options.Vendor+"_metadata_"); ok {
+	if rest, ok := strings.CutPrefix(name, metadata); ok {
 		uid, _, ok := strings.Cut(rest, "_")
 		return types.UID(uid), ok
 	}

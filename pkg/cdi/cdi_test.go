@@ -205,10 +205,12 @@ func TestSweepLeavesOtherDriversSpecsAlone(t *testing.T) {
 	f := newFixture(t)
 	f.write(t, f.gpus[0])
 	files := map[string]bool{ // name -> kept
-		vendor + "-claim_gone.json":                        false,
-		vendor + "_metadata_gone_gpu.json":                 false,
-		vendor + "_metadata_" + string(uid) + "_gpu.json":  true,
-		"." + vendor + "-claim_gone.json.tmp-1":            false,
+		vendor + "-claim_gone.json":                       false,
+		vendor + "_metadata_gone_gpu.json":                false,
+		vendor + "_metadata_" + string(uid) + "_gpu.json": true,
+		"." + vendor + "-claim_gone.json.tmp-1":           false,
+		"." + vendor + "_metadata_gone_gpu.json.tmp-1":    false,
+		".other.example.com-claim_gone.json.tmp-1":        true,
 		"nvidia.yaml":                                      true,
 		"gpu.nvidia.com-claim_gone.json":                   true,
 		vendor + "-claim_" + string(uid) + ".json":         true,
@@ -241,6 +243,16 @@ func TestNamesAreNeverUsedAgain(t *testing.T) {
 	want := []string{"c1-gpu-4f3a1b2c", "c1-gpu-4f3a1b2c-s1", "c2-gpu-4f3a1b2c-s1"}
 	if !slices.Equal(names, want) {
 		t.Errorf("names are %v, want %v", names, want)
+	}
+}
+
+func TestDeviceNodesAreTheMachinesWhereTheDriverRootHasNone(t *testing.T) {
+	f := newFixture(t)
+	if got := devRoot(f.machine.DriverRoot()); got != f.machine.DriverRoot() {
+		t.Errorf("device nodes are looked for under %s", got)
+	}
+	if got := devRoot(t.TempDir()); got != "/" {
+		t.Errorf("device nodes are looked for under %s", got)
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -74,11 +73,13 @@ func (s *editSource) get(ctx context.Context, gpus []string) (common specs.Conta
 // ask adds what nvcdi says about the GPUs, and about the driver if that is not
 // known, to the answer.
 func (s *editSource) ask(ctx context.Context, version string, gpus []string) error {
+	devRoot := devRoot(s.options.DriverRoot)
 	lib, err := nvcdi.New(
 		nvcdi.WithLogger(logger{klog.FromContext(ctx)}),
 		nvcdi.WithMode(nvcdi.ModeNvml),
 		nvcdi.WithNvmlLib(s.options.Library),
 		nvcdi.WithDriverRoot(s.options.DriverRoot),
+		nvcdi.WithDevRoot(devRoot),
 		nvcdi.WithNVIDIACDIHookPath(s.options.HookPath),
 		// This hook takes a memory limit from the container's environment, which
 		// the tenant writes.
@@ -109,7 +110,7 @@ func (s *editSource) ask(ctx context.Context, version string, gpus []string) err
 		}
 		edits := devices[0].ContainerEdits
 		if len(edits.DeviceNodes) == 0 {
-			return fmt.Errorf("GPU %s has no device node under %s/dev; is the driver loaded there?", gpu, strings.TrimSuffix(s.options.DriverRoot, "/"))
+			return fmt.Errorf("GPU %s has no device node under %s; is the driver loaded there?", gpu, filepath.Join(devRoot, "dev"))
 		}
 		if err := a.note(s.options, &edits); err != nil {
 			return err
@@ -118,6 +119,15 @@ func (s *editSource) ask(ctx context.Context, version string, gpus []string) err
 	}
 	s.answer = a
 	return nil
+}
+
+// devRoot is the folder whose dev has the device nodes: the driver root, or the
+// root folder where the driver root holds only the driver's files, as on GKE.
+func devRoot(driverRoot string) string {
+	if info, err := os.Stat(filepath.Join(driverRoot, "dev")); err == nil && info.IsDir() {
+		return driverRoot
+	}
+	return "/"
 }
 
 // note remembers the folders that edits refer to, as this process sees them, and

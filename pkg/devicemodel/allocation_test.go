@@ -89,6 +89,9 @@ func (s *scheduler) place(t *testing.T, m *Model, spec resourceapi.DeviceClaim) 
 	for _, result := range results {
 		for _, device := range result.Devices.Results {
 			names = append(names, device.Device)
+			if device.AdminAccess != nil && *device.AdminAccess {
+				continue // holds nothing, also to kube-scheduler
+			}
 			id := structured.MakeDeviceID(device.Driver, device.Pool, device.Device)
 			if device.ShareID == nil {
 				s.state.AllocatedDevices.Insert(id)
@@ -111,6 +114,13 @@ func gpus(count int64, amounts ...string) resourceapi.DeviceClaim {
 		}
 	}
 	return resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{{Name: "gpu", Exactly: &request}}}
+}
+
+// onlooker asks for admin access to a GPU, for none of its memory.
+func onlooker() resourceapi.DeviceClaim {
+	claim := gpus(1, "0")
+	claim.Requests[0].Exactly.AdminAccess = ptr(true)
+	return claim
 }
 
 func linkedGPUs(count int64) resourceapi.DeviceClaim {
@@ -148,6 +158,8 @@ func TestSchedulerSharesOrGivesWhole(t *testing.T) {
 		steps []step
 	}{
 		{"a whole GPU is exclusive", one, []step{{gpus(1), "[" + a + "]"}, {gpus(1), "[]"}, {gpus(1, "1Mi"), "[]"}}},
+		{"an administrator looks on beside an owner", one, []step{{gpus(1), "[" + a + "]"}, {onlooker(), "[" + a + "]"}, {onlooker(), "[" + a + "]"}, {gpus(1), "[]"}}},
+		{"an administrator who came first takes nothing", one, []step{{onlooker(), "[" + a + "]"}, {gpus(1), "[" + a + "]"}}},
 		{"four shares fill a GPU", one, []step{
 			{gpus(1, "10Gi"), "[" + a + "]"}, {gpus(1, "10Gi"), "[" + a + "]"}, {gpus(1, "10Gi"), "[" + a + "]"}, {gpus(1), "[]"},
 			{gpus(1, "10Gi"), "[" + a + "]"}, {gpus(1, "1Mi"), "[]"},

@@ -131,13 +131,18 @@ func publishedMemory(bytes *uint64) int64 {
 	return int64(*bytes / mebibyte * mebibyte)
 }
 
+// memoryCapacity gives the whole memory to a claim that asks for none, and any part
+// of it, in MiB, to one that does. The least is nothing at all, for the sake of
+// claims with admin access: kube-scheduler counts what they ask for too, so a
+// claim that looks at a GPU in use must ask for none of its memory. Others that do
+// are refused when they are prepared.
 func memoryCapacity(bytes int64) resourceapi.DeviceCapacity {
 	return resourceapi.DeviceCapacity{
 		Value: *resource.NewQuantity(bytes, resource.BinarySI),
 		RequestPolicy: &resourceapi.CapacityRequestPolicy{
 			Default: resource.NewQuantity(bytes, resource.BinarySI),
 			ValidRange: &resourceapi.CapacityRequestPolicyRange{
-				Min:  resource.NewQuantity(mebibyte, resource.BinarySI),
+				Min:  resource.NewQuantity(0, resource.DecimalSI),
 				Max:  resource.NewQuantity(bytes, resource.BinarySI),
 				Step: resource.NewQuantity(mebibyte, resource.BinarySI),
 			},

@@ -129,7 +129,7 @@ func TestWholeGPU(t *testing.T) {
 					Value: resource.MustParse("23034Mi"),
 					RequestPolicy: &resourceapi.CapacityRequestPolicy{
 						Default:    quantity("23034Mi"),
-						ValidRange: &resourceapi.CapacityRequestPolicyRange{Min: quantity("1Mi"), Max: quantity("23034Mi"), Step: quantity("1Mi")},
+						ValidRange: &resourceapi.CapacityRequestPolicyRange{Min: quantity("0"), Max: quantity("23034Mi"), Step: quantity("1Mi")},
 					},
 				},
 				"computePercent": {

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
@@ -21,11 +22,6 @@ var _ kubeletplugin.DRAPlugin = &Driver{}
 
 // PrepareResourceClaims prepares each claim by itself, all at once.
 func (d *Driver) PrepareResourceClaims(ctx context.Context, claims []*resourceapi.ResourceClaim) (map[types.UID]kubeletplugin.PrepareResult, error) {
-	leave, err := d.calls.enter()
-	if err != nil {
-		return nil, err
-	}
-	defer leave()
 	results := make([]kubeletplugin.PrepareResult, len(claims))
 	inParallel(len(claims), func(i int) { results[i] = d.prepareClaim(ctx, claims[i]) })
 	byUID := make(map[types.UID]kubeletplugin.PrepareResult, len(claims))
@@ -38,7 +34,7 @@ func (d *Driver) PrepareResourceClaims(ctx context.Context, claims []*resourceap
 func (d *Driver) prepareClaim(ctx context.Context, claim *resourceapi.ResourceClaim) kubeletplugin.PrepareResult {
 	logger := klog.LoggerWithValues(klog.FromContext(ctx), "claim", klog.KObj(claim), "uid", claim.UID)
 	started := time.Now()
-	devices, err := d.preparer.Prepare(klog.NewContext(ctx, logger), claim)
+	record, err := d.preparer.Prepare(klog.NewContext(ctx, logger), claim)
 	d.Metrics.observeOperation("prepare", started, err)
 	if err != nil {
 		logger.Error(err, "Claim could not be prepared")
@@ -46,7 +42,7 @@ func (d *Driver) prepareClaim(ctx context.Context, claim *resourceapi.ResourceCl
 	}
 	model := d.currentModel()
 	result := kubeletplugin.PrepareResult{}
-	for _, device := range devices {
+	for _, device := range record.Devices {
 		result.Devices = append(result.Devices, kubeletplugin.Device{
 			Requests:     []string{device.Request},
 			PoolName:     device.Pool,
@@ -56,18 +52,36 @@ func (d *Driver) prepareClaim(ctx context.Context, claim *resourceapi.ResourceCl
 			Metadata:     metadata(model, device),
 		})
 	}
-	d.status.set(claim, devices, model)
-	logger.V(2).Info("Claim prepared", "devices", len(devices))
+	d.status.set(record, model)
+	d.tellOfUnlimitedShares(record, model)
+	logger.V(2).Info("Claim prepared", "devices", len(record.Devices))
 	return result
+}
+
+// tellOfUnlimitedShares writes an event for each share whose memory nothing on
+// this node limits.
+func (d *Driver) tellOfUnlimitedShares(record *prepare.Record, model *devicemodel.Model) {
+	for _, device := range record.Devices {
+		published, ok := model.Device(device.Device)
+		if !ok || device.ShareID == nil || device.AdminAccess || enforces(published) {
+			continue
+		}
+		memory, err := resource.ParseQuantity(device.Consumed[devicemodel.CapacityMemory])
+		if err != nil || memory.CmpInt64(published.MemoryBytes) >= 0 {
+			continue
+		}
+		d.events.claim(record.Claim, corev1.EventTypeWarning, "MemoryNotEnforced",
+			"The share of %s of device %s is counted, not limited: node %s cannot keep its containers from using more of the GPU's memory", &memory, device.Device, d.config.NodeName)
+	}
+}
+
+func enforces(device devicemodel.Device) bool {
+	value := device.API.Attributes[devicemodel.AttributeMemoryEnforcement].StringValue
+	return value != nil && *value == devicemodel.MemoryEnforcementNVML
 }
 
 // UnprepareResourceClaims takes each claim's devices back, all at once.
 func (d *Driver) UnprepareResourceClaims(ctx context.Context, claims []kubeletplugin.NamespacedObject) (map[types.UID]error, error) {
-	leave, err := d.calls.enter()
-	if err != nil {
-		return nil, err
-	}
-	defer leave()
 	errs := make([]error, len(claims))
 	inParallel(len(claims), func(i int) { errs[i] = d.unprepareClaim(ctx, claims[i]) })
 	byUID := make(map[types.UID]error, len(claims))
@@ -153,5 +167,7 @@ func (d *Driver) resolve(name string) (prepare.Target, bool) {
 	if compute, ok := device.API.Capacity[devicemodel.CapacityComputePercent]; ok {
 		capacity[devicemodel.CapacityComputePercent] = compute.Value
 	}
-	return prepare.Target{GPU: device.GPUUUID, Capacity: capacity, Problem: device.Problem}, true
+	return prepare.Target{
+		GPU: device.GPUUUID, Capacity: capacity, Required: []string{devicemodel.CapacityMemory}, Problem: device.Problem,
+	}, true
 }

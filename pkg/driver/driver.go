@@ -10,19 +10,24 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"reflect"
 	"sync"
-	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/kubernetes"
 	metadatav1beta1 "k8s.io/dynamic-resource-allocation/api/metadata/v1beta1"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 	"k8s.io/klog/v2"
+	"tags.cncf.io/container-device-interface/pkg/parser"
 
 	"apportion.dev/apportion/pkg/atomicfile"
 	"apportion.dev/apportion/pkg/cdi"
@@ -66,9 +71,19 @@ func (c Config) Dir() string { return filepath.Join(c.PluginsDir, c.DriverName) 
 // HookOnHost is where the container runtime finds nvidia-cdi-hook.
 func (c Config) HookOnHost() string { return filepath.Join(c.Dir(), "nvidia-cdi-hook") }
 
-// maxSocketPath is the longest path that a Unix socket can be bound to
-// (sun_path without its end).
-const maxSocketPath = 107
+// pluginSocket and registrationSocket are where the helper library listens.
+func (c Config) pluginSocket() string { return filepath.Join(c.Dir(), "dra.sock") }
+func (c Config) registrationSocket() string {
+	return filepath.Join(c.RegistrarDir, c.DriverName+"-reg.sock")
+}
+
+const (
+	// maxSocketPath is the longest path that a Unix socket can be bound to
+	// (sun_path without its end).
+	maxSocketPath = 107
+	// maxDriverName is the API's limit (ResourceSlice.spec.driver).
+	maxDriverName = 63
+)
 
 // Validate returns an error that names each bad value and the way out.
 func (c Config) Validate() error {
@@ -76,16 +91,26 @@ func (c Config) Validate() error {
 	if c.NodeName == "" {
 		errs = append(errs, errors.New("the node's name is not known: set --node-name or NODE_NAME"))
 	}
-	for flag, path := range map[string]string{
-		"--kubelet-plugins-directory-path":   filepath.Join(c.Dir(), "dra.sock"),
-		"--kubelet-registrar-directory-path": filepath.Join(c.RegistrarDir, c.DriverName+"-reg.sock"),
+	if c.NodeName != "" && len(validation.IsDNS1123Subdomain(c.NodeName)) > 0 {
+		errs = append(errs, fmt.Errorf("--node-name %q is no name of a node: give that of the Node object", c.NodeName))
+	}
+	// The name is also the vendor of CDI specs, which starts with a letter.
+	if len(c.DriverName) > maxDriverName || len(validation.IsDNS1123Subdomain(c.DriverName)) > 0 || parser.ValidateVendorName(c.DriverName) != nil {
+		errs = append(errs, fmt.Errorf("--driver-name %q cannot be the name of a driver: give a DNS name of at most %d characters in lower case that starts with a letter, such as gpu.apportion.dev", c.DriverName, maxDriverName))
+	}
+	for _, socket := range []struct{ flag, path string }{
+		{"--kubelet-plugins-directory-path", c.pluginSocket()},
+		{"--kubelet-registrar-directory-path", c.registrationSocket()},
 	} {
-		if len(path) > maxSocketPath {
-			errs = append(errs, fmt.Errorf("the socket %s has a path of %d bytes, at most %d are possible: choose a shorter %s or --driver-name", path, len(path), maxSocketPath, flag))
+		if len(socket.path) > maxSocketPath {
+			errs = append(errs, fmt.Errorf("the socket %s has a path of %d bytes, at most %d are possible: choose a shorter %s or --driver-name", socket.path, len(socket.path), maxSocketPath, socket.flag))
 		}
 	}
 	if c.HealthcheckPort > 65535 {
 		errs = append(errs, fmt.Errorf("--healthcheck-port %d is not a port: give 0 to 65535, or -1 for none", c.HealthcheckPort))
+	}
+	if _, _, err := net.SplitHostPort(c.MetricsAddress); c.MetricsAddress != "" && err != nil {
+		errs = append(errs, fmt.Errorf("--metrics-address %q is no address to listen at: give host:port, such as :8080, or nothing", c.MetricsAddress))
 	}
 	errs = append(errs, c.Policy.Validate())
 	return errors.Join(errs...)
@@ -135,6 +160,9 @@ func (d *Driver) Run(ctx context.Context) error {
 	if err := os.MkdirAll(d.config.Dir(), 0o750); err != nil {
 		return fmt.Errorf("driver's folder: %w", err)
 	}
+	if err := atomicfile.Sweep(d.config.Dir()); err != nil {
+		return fmt.Errorf("driver's folder: %w", err)
+	}
 	if err := d.installHook(); err != nil {
 		return err
 	}
@@ -145,22 +173,24 @@ func (d *Driver) Run(ctx context.Context) error {
 	defer d.events.Shutdown()
 	d.status = newStatusWriter(d.Client, d.config)
 
-	var background2 sync.WaitGroup
-	defer background2.Wait()
+	var writing sync.WaitGroup
+	defer writing.Wait()
 	defer stop()
-	background2.Go(func() { d.status.run(background) })
+	writing.Go(func() { d.status.run(background) })
 
-	if err := d.reconcile(ctx); err != nil {
-		return err
+	err := d.reconcile(ctx)
+	if err == nil {
+		defer d.preparer.Close()
+		err = d.serve(ctx, background)
 	}
-	defer d.preparer.Close()
-	if err := d.serve(ctx, background); err != nil {
-		return err
+	if err == nil {
+		err = context.Cause(ctx)
 	}
-	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
-		return cause
+	// Being told to end is no error, also at start.
+	if errors.Is(err, context.Canceled) {
+		return nil
 	}
-	return nil
+	return err
 }
 
 // reconcile reads the hardware for the first time and brings what the last
@@ -191,7 +221,21 @@ func (d *Driver) reconcile(ctx context.Context) error {
 		// kubelet's next call for that claim meets it again.
 		klog.FromContext(ctx).Error(err, "Some claims could not be brought in line; they are tried again when the kubelet asks")
 	}
+	// The last process may have ended before it wrote the status of some.
+	d.renewStatus(ctx)
 	return nil
+}
+
+// renewStatus has the status of all prepared claims written. One that is the same
+// as before costs the API server no write.
+func (d *Driver) renewStatus(ctx context.Context) {
+	prepared, err := d.preparer.Prepared()
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "Status of prepared claims is not written again")
+	}
+	for _, record := range prepared {
+		d.status.set(record, d.currentModel())
+	}
 }
 
 // serve registers with the kubelet, publishes, follows the hardware until ctx
@@ -225,6 +269,7 @@ func (d *Driver) helperOptions() []kubeletplugin.Option {
 		kubeletplugin.PluginDataDirectoryPath(d.config.Dir()),
 		kubeletplugin.RegistrarDirectoryPath(d.config.RegistrarDir),
 		kubeletplugin.Serialize(false),
+		kubeletplugin.GRPCInterceptor(d.calls.intercept),
 		kubeletplugin.EnableDeviceMetadata(true, []schema.GroupVersion{metadatav1beta1.SchemeGroupVersion}),
 		kubeletplugin.CDIDirectory(d.config.CDIRoot),
 		// Metadata files are written again by every Prepare, and Prepare is called
@@ -253,6 +298,7 @@ func (d *Driver) follow(ctx context.Context, node inventory.Node) {
 		if err := d.preparer.Repair(ctx); err != nil {
 			logger.Error(err, "Some claims could not be brought in line with the new driver")
 		}
+		d.renewStatus(ctx)
 	}
 }
 
@@ -294,11 +340,11 @@ func (d *Driver) HandleError(ctx context.Context, err error, msg string) {
 	var dropped *resourceslice.DroppedFieldsError
 	switch {
 	case errors.As(err, &dropped):
-		d.Metrics.publishErrors.WithLabelValues("dropped_fields").Inc()
+		d.Metrics.publishErrors.WithLabelValues(reasonDroppedFields).Inc()
 		logger.Error(err, "The cluster does not keep some fields of the devices; they are published without", "featureGates", dropped.DisabledFeatures())
 		d.events.node("FieldsDropped", "The cluster drops fields of this node's devices, which are published without: feature gates %v are off", dropped.DisabledFeatures())
 	case errors.Is(err, kubeletplugin.ErrRecoverable):
-		d.Metrics.publishErrors.WithLabelValues("other").Inc()
+		d.Metrics.publishErrors.WithLabelValues(reasonOther).Inc()
 		logger.Error(err, msg)
 	default:
 		logger.Error(err, msg)
@@ -306,8 +352,8 @@ func (d *Driver) HandleError(ctx context.Context, err error, msg string) {
 	}
 }
 
-// callGate counts the kubelet's calls under way, and lets no more in once it is
-// drained.
+// callGate counts the kubelet's calls under way, with all that the helper library
+// does for them, and lets no more in once it is drained.
 type callGate struct {
 	mu      sync.Mutex
 	closed  bool
@@ -326,13 +372,18 @@ func (g *callGate) enter() (leave func(), err error) {
 	return g.running.Done, nil
 }
 
+func (g *callGate) intercept(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	leave, err := g.enter()
+	if err != nil {
+		return nil, status.Error(codes.Unavailable, err.Error())
+	}
+	defer leave()
+	return handler(ctx, request)
+}
+
 func (g *callGate) drain() {
 	g.mu.Lock()
 	g.closed = true
 	g.mu.Unlock()
 	g.running.Wait()
 }
-
-// healthInterval is how often health is sent again when nothing changed: well
-// within the 30 s after which the kubelet takes it for unknown.
-const healthInterval = 10 * time.Second

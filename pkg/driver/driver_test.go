@@ -149,15 +149,21 @@ func (r *rig) published(n int) []resourceapi.Device {
 	return r.devices()
 }
 
-// claim makes an allocated claim with the device.
+// claim makes an allocated claim with all of the device.
 func (r *rig) claim(uid, device string) *drapb.Claim {
+	r.t.Helper()
+	return r.claimOf(uid, device, "40Gi")
+}
+
+// claimOf makes an allocated claim with a part of the device's memory.
+func (r *rig) claimOf(uid, device, memory string) *drapb.Claim {
 	r.t.Helper()
 	claim := &resourceapi.ResourceClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "claim-" + uid, UID: types.UID(uid)},
 		Status: resourceapi.ResourceClaimStatus{Allocation: &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{
 			Results: []resourceapi.DeviceRequestAllocationResult{{
 				Request: "gpu", Driver: "gpu.apportion.dev", Pool: "node-a", Device: device, ShareID: ptr.To(types.UID("share-" + uid)),
-				ConsumedCapacity: map[resourceapi.QualifiedName]resource.Quantity{"memory": resource.MustParse("40Gi")},
+				ConsumedCapacity: map[resourceapi.QualifiedName]resource.Quantity{"memory": resource.MustParse(memory)},
 			}},
 		}}},
 	}
@@ -223,19 +229,101 @@ func TestAClaimFromSocketToSpecAndBack(t *testing.T) {
 			t.Errorf("a container runtime does not find %s", id)
 		}
 	}
-	r.eventually("the claim's status is written", func() bool {
-		c, err := r.client.ResourceV1().ResourceClaims("team").Get(t.Context(), "claim-c1", metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return len(c.Status.Devices) == 1 && c.Status.Devices[0].Device == gpu.Name && *c.Status.Devices[0].ShareID == "share-c1" &&
-			strings.Contains(string(c.Status.Devices[0].Data.Raw), *gpu.Attributes["uuid"].StringValue)
-	})
+	r.wantStatus("c1", gpu)
 	if e := r.unprepare(claim)["c1"].Error; e != "" {
 		t.Fatal(e)
 	}
 	if left := r.specs(); len(left) != 0 {
 		t.Errorf("left in the CDI folder: %v", left)
+	}
+}
+
+// wantStatus waits until the claim's status has the GPU.
+func (r *rig) wantStatus(uid string, gpu resourceapi.Device) {
+	r.t.Helper()
+	r.eventually("the claim's status is written", func() bool {
+		c, err := r.client.ResourceV1().ResourceClaims("team").Get(r.t.Context(), "claim-"+uid, metav1.GetOptions{})
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		return len(c.Status.Devices) == 1 && c.Status.Devices[0].Device == gpu.Name && *c.Status.Devices[0].ShareID == "share-"+uid &&
+			strings.Contains(string(c.Status.Devices[0].Data.Raw), *gpu.Attributes["uuid"].StringValue)
+	})
+}
+
+func TestStatusThatAKilledDriverDidNotWriteIsWrittenAtTheNextStart(t *testing.T) {
+	r := newRig(t, "a100-sxm4-40gb")
+	gpu := r.published(1)[0]
+	r.prepare(r.claim("c1", gpu.Name))
+	r.wantStatus("c1", gpu)
+	r.stop()
+	claims := r.client.ResourceV1().ResourceClaims("team")
+	c, err := claims.Get(t.Context(), "claim-c1", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := c.Status.Devices[0].Conditions[0]
+	c.Status.Devices = nil
+	if _, err := claims.UpdateStatus(t.Context(), c, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	r.start()
+	r.wantStatus("c1", gpu)
+	if c, err = claims.Get(t.Context(), "claim-c1", metav1.GetOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if after := c.Status.Devices[0].Conditions[0]; !after.LastTransitionTime.Equal(&before.LastTransitionTime) {
+		t.Errorf("ready since %v, was since %v", after.LastTransitionTime, before.LastTransitionTime)
+	}
+}
+
+// hasEvent says whether there is an event about the object that has the text.
+func (r *rig) hasEvent(reason, object, text string) bool {
+	events, err := r.client.CoreV1().Events("").List(r.t.Context(), metav1.ListOptions{})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return slices.ContainsFunc(events.Items, func(e corev1.Event) bool {
+		return e.Reason == reason && e.InvolvedObject.Name == object && strings.Contains(e.Message, text)
+	})
+}
+
+func TestAnEventSaysThatAShareIsNotLimited(t *testing.T) {
+	r := newRig(t, "a100-sxm4-40gb", "a100-sxm4-40gb")
+	gpus := r.published(2)
+	r.prepare(r.claim("whole", gpus[0].Name), r.claimOf("part", gpus[1].Name, "10Gi"))
+	r.eventually("an Event about the share", func() bool {
+		return r.hasEvent("MemoryNotEnforced", "claim-part", "share of 10Gi of device "+gpus[1].Name)
+	})
+	if r.hasEvent("MemoryNotEnforced", "claim-whole", "") {
+		t.Error("there is an Event about a whole GPU")
+	}
+}
+
+func TestTheHookProgramIsInstalledAndReplaced(t *testing.T) {
+	dir := t.TempDir()
+	c := Config{DriverName: "gpu.apportion.dev", PluginsDir: dir, HookPath: filepath.Join(dir, "hook-in-the-image")}
+	if err := os.Mkdir(c.Dir(), 0o750); err != nil {
+		t.Fatal(err)
+	}
+	d := New(c, Providers{})
+	if err := d.installHook(); err == nil || !strings.Contains(err.Error(), "--cdi-hook-path") {
+		t.Errorf("without a hook in the image the error is %v", err)
+	}
+	for _, content := range []string{"one", "two", "two"} {
+		if err := os.WriteFile(c.HookPath, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := d.installHook(); err != nil {
+			t.Fatal(err)
+		}
+		got, err := os.ReadFile(c.HookOnHost())
+		if err != nil || string(got) != content {
+			t.Errorf("installed is %q, %v; want %q", got, err, content)
+		}
+		if info, err := os.Stat(c.HookOnHost()); err != nil || info.Mode().Perm()&0o111 == 0 {
+			t.Errorf("the hook is no program: %v, %v", info.Mode(), err)
+		}
 	}
 }
 
@@ -299,6 +387,27 @@ func TestGPUsThatComeAndGoArePublishedWithoutARestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.published(0)
+}
+
+func TestADriverUpgradeReachesPreparedClaimsAndTheirStatus(t *testing.T) {
+	r := newRig(t, "a100-sxm4-40gb")
+	gpu := r.published(1)[0]
+	r.prepare(r.claim("c1", gpu.Name))
+	r.wantStatus("c1", gpu)
+	if err := r.machine.SetDriverVersion("590.44.01"); err != nil {
+		t.Fatal(err)
+	}
+	r.eventually("the claim's status has the new version", func() bool {
+		c, err := r.client.ResourceV1().ResourceClaims("team").Get(t.Context(), "claim-c1", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Contains(string(c.Status.Devices[0].Data.Raw), `"driverVersion":"590.44.1"`)
+	})
+	spec, err := os.ReadFile(filepath.Join(r.config.CDIRoot, "gpu.apportion.dev-claim_c1.json"))
+	if err != nil || !strings.Contains(string(spec), "libcuda.so.590.44.01") || strings.Contains(string(spec), "580.95.05") {
+		t.Errorf("the spec has not the new driver's files: %v", err)
+	}
 }
 
 func TestHealthSaysInWordsWhatIsWrong(t *testing.T) {
@@ -411,15 +520,7 @@ func TestDroppedFieldsNameTheFeatureGate(t *testing.T) {
 	actual := desired.DeepCopy()
 	actual.Spec.Devices[0].AllowMultipleAllocations = nil
 	d.HandleError(t.Context(), &resourceslice.DroppedFieldsError{PoolName: "node-a", DesiredSlice: desired, ActualSlice: actual}, "publish")
-	r.eventually("an Event names the gate", func() bool {
-		events, err := r.client.CoreV1().Events("").List(t.Context(), metav1.ListOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return slices.ContainsFunc(events.Items, func(e corev1.Event) bool {
-			return e.Reason == "FieldsDropped" && strings.Contains(e.Message, "DRAConsumableCapacity") && e.InvolvedObject.Name == "node-a"
-		})
-	})
+	r.eventually("an Event names the gate", func() bool { return r.hasEvent("FieldsDropped", "node-a", "DRAConsumableCapacity") })
 }
 
 func TestBadSettingsNameTheFlagAndTheWayOut(t *testing.T) {
@@ -434,6 +535,11 @@ func TestBadSettingsNameTheFlagAndTheWayOut(t *testing.T) {
 	}{
 		{"no node name", func(c *Config) { c.NodeName = "" }, []string{"--node-name", "NODE_NAME"}},
 		{"a socket path of 108 bytes", func(c *Config) { c.PluginsDir = "/" + strings.Repeat("p", 108-len("/gpu.apportion.dev/dra.sock")-1) }, []string{"108 bytes", "at most 107", "--kubelet-plugins-directory-path"}},
+		{"node name", func(c *Config) { c.NodeName = "Node A" }, []string{`--node-name "Node A"`}},
+		{"driver name that is a path", func(c *Config) { c.DriverName = "../gpu" }, []string{`--driver-name "../gpu"`, "gpu.apportion.dev"}},
+		{"driver name that is too long", func(c *Config) { c.DriverName = strings.Repeat("g", 64) }, []string{"--driver-name", "at most 63"}},
+		{"driver name that starts with a digit", func(c *Config) { c.DriverName = "4gpu.example.com" }, []string{`--driver-name "4gpu.example.com"`}},
+		{"metrics address", func(c *Config) { c.MetricsAddress = "8080" }, []string{`--metrics-address "8080"`, ":8080"}},
 		{"port", func(c *Config) { c.HealthcheckPort = 70000 }, []string{"--healthcheck-port 70000"}},
 		{"exclusion by index", func(c *Config) { c.Policy.Exclude = []string{"0"} }, []string{`"0"`, "UUID"}},
 	}
@@ -442,6 +548,9 @@ func TestBadSettingsNameTheFlagAndTheWayOut(t *testing.T) {
 			c := good
 			test.change(&c)
 			err := c.Validate()
+			if err != nil && strings.Contains(err.Error(), "\n") {
+				t.Errorf("error has several lines: %v", err)
+			}
 			for _, want := range test.want {
 				if err == nil || !strings.Contains(err.Error(), want) {
 					t.Errorf("error is %v, want one with %q", err, want)

@@ -50,21 +50,21 @@ func (e *eventRecorder) claim(ref prepare.ClaimRef, kind, reason, format string,
 	}, kind, reason, format, args...)
 }
 
-// recordDamaged tells of a claim's record that was set aside. The claim's name
-// was in the record, so the event is about the node.
+// recordDamaged tells of a claim's record that was set aside. Nobody but the record
+// knew the claim's name, so the event is about the node.
 func (d *Driver) recordDamaged(ctx context.Context) func(types.UID, string, error) {
 	return func(uid types.UID, path string, reason error) {
 		klog.FromContext(ctx).Error(reason, "The record of a claim could not be read and was set aside; the claim is prepared anew", "uid", uid, "path", path)
-		d.Metrics.repairs.WithLabelValues("damaged_record").Inc()
+		d.Metrics.repairs.WithLabelValues(kindDamagedRecord).Inc()
 		d.events.node("RecordSetAside", "The record of claim %s could not be read (%v); it was kept as %s, and the claim is prepared anew when its pod needs it", uid, reason, path)
 	}
 }
 
 func (d *Driver) recordRepaired(ctx context.Context) func(prepare.ClaimRef, string) {
 	return func(ref prepare.ClaimRef, reason string) {
-		klog.FromContext(ctx).Info("A claim was brought in line", "claim", klog.KRef(ref.Namespace, ref.Name), "uid", ref.UID, "reason", reason)
-		d.Metrics.repairs.WithLabelValues("repaired").Inc()
-		d.events.claim(ref, corev1.EventTypeNormal, "ClaimRepaired", "Prepared again on node %s: %s", d.config.NodeName, reason)
+		klog.FromContext(ctx).Info("A claim was put right", "claim", klog.KRef(ref.Namespace, ref.Name), "uid", ref.UID, "reason", reason)
+		d.Metrics.repairs.WithLabelValues(kindRepaired).Inc()
+		d.events.claim(ref, corev1.EventTypeNormal, "ClaimRepaired", "Put right on node %s: %s", d.config.NodeName, reason)
 	}
 }
 

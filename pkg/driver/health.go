@@ -7,6 +7,10 @@ import (
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 )
 
+// healthInterval is how often health is sent again when nothing changed: well
+// within the 30 s after which the kubelet takes it for unknown.
+const healthInterval = 10 * time.Second
+
 // WatchHealthStatus sends the health of every published device at once, after
 // each change, and again well before the kubelet would take it for unknown.
 func (d *Driver) WatchHealthStatus(ctx context.Context, reports chan<- kubeletplugin.DeviceHealthReport) error {

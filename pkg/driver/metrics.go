@@ -26,6 +26,14 @@ type Metrics struct {
 // durationBuckets are seconds, from 1 ms to the kubelet's 45 s.
 var durationBuckets = []float64{.001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 20, 45}
 
+// Label values.
+const (
+	reasonDroppedFields = "dropped_fields"
+	reasonOther         = "other"
+	kindDamagedRecord   = "damaged_record"
+	kindRepaired        = "repaired"
+)
+
 // NewMetrics returns a set of metrics with a registry of its own.
 func NewMetrics() *Metrics {
 	m := &Metrics{
@@ -36,8 +44,8 @@ func NewMetrics() *Metrics {
 		}, []string{"operation", "result"}),
 		phases: metrics.NewHistogramVec(&metrics.HistogramOpts{
 			Name: "apportion_operation_phase_duration_seconds", Buckets: durationBuckets,
-			Help: "Time of one phase of an operation: lock (waiting for the claim and its GPUs), record (writing the claim's record), steps (what is done for the claim).",
-		}, []string{"phase"}),
+			Help: "Time of one phase of an operation (prepare, unprepare, repair), by result (success, error): lock (waiting for the claim and its GPUs), record (writing the claim's record), steps (what is done for the claim), undo (taking it back).",
+		}, []string{"operation", "phase", "result"}),
 		devices: metrics.NewGaugeVec(&metrics.GaugeOpts{
 			Name: "apportion_devices",
 			Help: "Devices of this node by type (gpu, mig) and state (healthy, unhealthy), and GPUs that are not offered (state skipped).",
@@ -56,6 +64,13 @@ func NewMetrics() *Metrics {
 		}),
 	}
 	m.Registry.MustRegister(m.operations, m.phases, m.devices, m.publishErrors, m.repairs, m.throttled)
+	// Counters exist before the first event, so that a rate sees it.
+	for _, reason := range []string{reasonDroppedFields, reasonOther} {
+		m.publishErrors.WithLabelValues(reason)
+	}
+	for _, kind := range []string{kindDamagedRecord, kindRepaired} {
+		m.repairs.WithLabelValues(kind)
+	}
 	return m
 }
 
@@ -72,15 +87,18 @@ func (t throttle) Observe(_ context.Context, _ string, _ url.URL, d time.Duratio
 }
 
 func (m *Metrics) observeOperation(operation string, started time.Time, err error) {
-	result := "success"
-	if err != nil {
-		result = "error"
-	}
-	m.operations.WithLabelValues(operation, result).Observe(time.Since(started).Seconds())
+	m.operations.WithLabelValues(operation, resultOf(err)).Observe(time.Since(started).Seconds())
 }
 
-func (m *Metrics) observePhase(phase string, took time.Duration) {
-	m.phases.WithLabelValues(phase).Observe(took.Seconds())
+func (m *Metrics) observePhase(operation, phase string, took time.Duration, err error) {
+	m.phases.WithLabelValues(operation, phase, resultOf(err)).Observe(took.Seconds())
+}
+
+func resultOf(err error) string {
+	if err != nil {
+		return "error"
+	}
+	return "success"
 }
 
 func (m *Metrics) setDevices(model *devicemodel.Model) {

@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
-	"path/filepath"
 	"sync"
 	"time"
 
@@ -101,8 +100,9 @@ type liveness struct {
 	config Config
 }
 
-// probeTimeout is below the kubelet's default for a probe's own time.
-const probeTimeout = 5 * time.Second
+// probeTimeout is below timeoutSeconds of the chart's probes, so that the probe
+// says why it failed.
+const probeTimeout = 4 * time.Second
 
 func (l *liveness) Check(ctx context.Context, r *healthpb.HealthCheckRequest) (*healthpb.HealthCheckResponse, error) {
 	if r.Service != "" && r.Service != "liveness" {
@@ -118,14 +118,13 @@ func (l *liveness) Check(ctx context.Context, r *healthpb.HealthCheckRequest) (*
 func (l *liveness) probe(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	registrar := filepath.Join(l.config.RegistrarDir, l.config.DriverName+"-reg.sock")
-	if err := withSocket(registrar, func(conn *grpc.ClientConn) error {
+	if err := withSocket(l.config.registrationSocket(), func(conn *grpc.ClientConn) error {
 		_, err := registerpb.NewRegistrationClient(conn).GetInfo(ctx, &registerpb.InfoRequest{})
 		return err
 	}); err != nil {
 		return fmt.Errorf("registration socket: %w", err)
 	}
-	if err := withSocket(filepath.Join(l.config.Dir(), "dra.sock"), func(conn *grpc.ClientConn) error {
+	if err := withSocket(l.config.pluginSocket(), func(conn *grpc.ClientConn) error {
 		_, err := drapb.NewDRAPluginClient(conn).NodePrepareResources(ctx, &drapb.NodePrepareResourcesRequest{})
 		return err
 	}); err != nil {

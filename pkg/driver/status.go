@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"sync"
 
-	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -38,10 +37,11 @@ func newStatusWriter(client kubernetes.Interface, c Config) *statusWriter {
 	}
 }
 
-// set notes what the claim's status is to be.
-func (s *statusWriter) set(claim *resourceapi.ResourceClaim, devices []prepare.Device, model *devicemodel.Model) {
+// set notes what the status of a prepared claim is to be.
+func (s *statusWriter) set(record *prepare.Record, model *devicemodel.Model) {
+	claim := record.Claim
 	desired := resourceapply.ResourceClaim(claim.Name, claim.Namespace).WithUID(claim.UID).
-		WithStatus(resourceapply.ResourceClaimStatus().WithDevices(statusDevices(s.config, devices, model)...))
+		WithStatus(resourceapply.ResourceClaimStatus().WithDevices(statusDevices(s.config, record, model)...))
 	s.mu.Lock()
 	s.desired[claim.UID] = desired
 	s.mu.Unlock()
@@ -123,10 +123,10 @@ type deviceData struct {
 
 // statusDevices says for each device and share of a claim that it is ready, and
 // what it is.
-func statusDevices(c Config, devices []prepare.Device, model *devicemodel.Model) []*resourceapply.AllocatedDeviceStatusApplyConfiguration {
+func statusDevices(c Config, record *prepare.Record, model *devicemodel.Model) []*resourceapply.AllocatedDeviceStatusApplyConfiguration {
 	var out []*resourceapply.AllocatedDeviceStatusApplyConfiguration
 	seen := map[string]bool{}
-	for _, device := range devices {
+	for _, device := range record.Devices {
 		if seen[device.CDIDevice] {
 			continue
 		}
@@ -147,7 +147,7 @@ func statusDevices(c Config, devices []prepare.Device, model *devicemodel.Model)
 			WithData(runtime.RawExtension{Raw: raw}).
 			WithConditions(metaapply.Condition().WithType("Ready").WithStatus(metav1.ConditionTrue).
 				WithReason("Prepared").WithMessage("The device is prepared on node " + c.NodeName).
-				WithLastTransitionTime(metav1.Now()))
+				WithLastTransitionTime(metav1.NewTime(record.Since)))
 		if device.ShareID != nil {
 			status.WithShareID(string(*device.ShareID))
 		}

@@ -5,11 +5,14 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
+
+	"apportion.dev/apportion/pkg/cdi"
 )
 
 // preparingRecord is what a process that was killed in the middle of Prepare
@@ -98,14 +101,116 @@ func TestUnreadableRecordCostsOnlyItsOwnClaim(t *testing.T) {
 			if err != nil || string(data) != content {
 				t.Errorf("kept %q, %v; want the content as it was", data, err)
 			}
+			n.start(t, dir, "boot-1")
+			if err := n.Reconcile(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if n.specs.of("1") == nil {
+				t.Error("containers of the claim's running pod cannot start again: its spec was removed")
+			}
 			n.mustPrepare(t, claim("1", result("gpu-a")))
 			if err := n.Unprepare(t.Context(), "1"); err != nil {
 				t.Error(err)
+			}
+			if n.specs.of("1") != nil {
+				t.Error("the spec was left")
 			}
 			if n.specs.of("2") == nil {
 				t.Error("the neighbour lost its spec")
 			}
 		})
+	}
+}
+
+// A file whose reading fails as that of a broken disk does.
+const unreadableFile = "/proc/self/mem"
+
+func TestRecordThatTheDiskLostCostsOnlyItsOwnClaim(t *testing.T) {
+	dir := t.TempDir()
+	n := newNode(t, dir)
+	if err := os.Symlink(unreadableFile, filepath.Join(dir, "claims", "1.json")); err != nil {
+		t.Fatal(err)
+	}
+	n.mustPrepare(t, claim("2", result("gpu-b")))
+	if len(n.damaged) != 1 || n.damaged[0] != "1" {
+		t.Errorf("told of %q, want claim 1 once", n.damaged)
+	}
+}
+
+func TestADamagedRecordThatWasReplacedIsNotSetAside(t *testing.T) {
+	dir := t.TempDir()
+	n := newNode(t, dir)
+	writeRecord(t, dir, "1", "{")
+	path := filepath.Join(dir, "claims", "1.json")
+	damaged, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The claim's own call found the damage too, and has prepared it anew.
+	n.mustPrepare(t, claim("1", result("gpu-a")))
+	if err := n.store.setAside("1", path, damaged, errors.New("damaged")); err != nil {
+		t.Fatal(err)
+	}
+	if got := recordFiles(t, dir); len(got) != 1 || got[0] != "1.json" {
+		t.Errorf("records are %q, want 1.json", got)
+	}
+}
+
+func TestStartLeavesWhatAnEndingProcessFinishes(t *testing.T) {
+	dir := t.TempDir()
+	writeRecord(t, dir, "1.preparing", preparingRecord)
+	n := newNode(t, dir)
+	unlock, err := n.gpus.lock(t.Context(), []string{"GPU-a"}) // The other process holds it.
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := n.Preparer
+	n.start(t, dir, "boot-1")
+	reconciled := make(chan error, 1)
+	go func() { reconciled <- n.Reconcile(t.Context()) }()
+	for len(n.gpus.gateOf("GPU-a")) == 0 {
+		runtime.Gosched() // Until it waits for the GPU.
+	}
+	record, err := old.store.get("1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := n.specs.Write("1", cdi.Spec{Data: []byte("1-gpu-a=GPU-a")}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := old.store.prepared(record); err != nil {
+		t.Fatal(err)
+	}
+	unlock()
+	if err := <-reconciled; err != nil {
+		t.Fatal(err)
+	}
+	if got := recordFiles(t, dir); len(got) != 1 || got[0] != "1.json" || n.specs.of("1") == nil {
+		t.Errorf("records are %q, spec is %q; the claim is prepared", got, n.specs.of("1"))
+	}
+}
+
+func TestDriverUpgradeReachesAClaimThatIsBeingPrepared(t *testing.T) {
+	n := newNode(t, t.TempDir())
+	n.specs.entered, n.specs.proceed = make(chan struct{}), make(chan struct{})
+	prepared := make(chan error, 1)
+	go func() { _, err := n.Prepare(t.Context(), claim("1", result("gpu-a"))); prepared <- err }()
+	<-n.specs.entered // The spec is that of the old driver.
+	n.driver = "590.44.01"
+	repaired := make(chan error, 1)
+	go func() { repaired <- n.Repair(t.Context()) }()
+	waitForWaiters(t, n, "1", 2)
+	close(n.specs.proceed)
+	if err := <-prepared; err != nil {
+		t.Fatal(err)
+	}
+	<-n.specs.entered // It is written again.
+	if err := <-repaired; err != nil {
+		t.Fatal(err)
+	}
+	records, err := n.Prepared()
+	if err != nil || len(records) != 1 || records[0].DriverVersion != "590.44.01" {
+		t.Errorf("records are %+v, %v; want that of the new driver", records, err)
 	}
 }
 

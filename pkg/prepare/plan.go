@@ -1,6 +1,7 @@
 package prepare
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -49,6 +50,9 @@ func (p *Preparer) plan(claim *resourceapi.ResourceClaim) ([]Device, error) {
 			}
 			d.Consumed[string(name)] = quantity.String()
 		}
+		if err := checkAmounts(result, target); err != nil {
+			return nil, err
+		}
 		devices = append(devices, d)
 	}
 	if len(devices) == 0 {
@@ -63,6 +67,20 @@ func (p *Preparer) checkConfig(configs []resourceapi.DeviceAllocationConfigurati
 	for _, c := range resourceclaim.ConfigForResult(configs, result) {
 		if c.Opaque.Driver == p.Driver {
 			return fmt.Errorf("request %s has an opaque config for driver %s (source %s); this version supports none, remove it", result.Request, p.Driver, c.Source)
+		}
+	}
+	return nil
+}
+
+// checkAmounts refuses a share that takes nothing of what every share must take:
+// it would use the device, and nobody would count it. Who only looks takes nothing.
+func checkAmounts(result resourceapi.DeviceRequestAllocationResult, target Target) error {
+	if result.AdminAccess != nil && *result.AdminAccess {
+		return nil
+	}
+	for _, name := range target.Required {
+		if amount, ok := result.ConsumedCapacity[resourceapi.QualifiedName(name)]; ok && amount.IsZero() {
+			return fmt.Errorf("request %s asks for a share of device %s with no %s; ask for the %s it needs, or for no capacity to get the whole device", result.Request, result.Device, name, name)
 		}
 	}
 	return nil
@@ -130,8 +148,9 @@ func specDevices(r *Record) []cdi.Device {
 }
 
 // conflict is the last line of defence against double use: it fails if what the
-// claim uid wants is held by another claim, or if the shares of a device would
-// add up to more than the device has. Devices with admin access hold nothing.
+// claim uid wants is held by another claim or given to it twice, or if the shares
+// of a device would add up to more than the device has. Devices with admin access
+// hold nothing.
 func conflict(records []*Record, uid types.UID, devices []Device, capacity func(device string) map[string]resource.Quantity) error {
 	type holding struct {
 		Device
@@ -155,13 +174,19 @@ func conflict(records []*Record, uid types.UID, devices []Device, capacity func(
 		used := map[string]resource.Quantity{}
 		var holders []string
 		for _, h := range held[d.Device] {
-			if h.ShareID == nil || d.ShareID == nil || *h.ShareID == *d.ShareID {
+			whole := h.ShareID == nil || d.ShareID == nil || *h.ShareID == *d.ShareID
+			if whole && h.claim.UID == uid {
+				return fmt.Errorf("the claim was allocated device %s twice; delete the pod so that it is scheduled anew", d.Device)
+			}
+			if whole {
 				return fmt.Errorf("device %s is in use by claim %s (uid %s); it is free once that claim's last pod has ended", d.Device, h.claim, h.claim.UID)
 			}
 			if err := add(used, h.Consumed); err != nil {
 				return fmt.Errorf("claim %s: %w", h.claim, err)
 			}
-			holders = append(holders, h.claim.String())
+			if h.claim.UID != uid {
+				holders = append(holders, h.claim.String())
+			}
 		}
 		if err := add(used, d.Consumed); err != nil {
 			return err
@@ -170,11 +195,11 @@ func conflict(records []*Record, uid types.UID, devices []Device, capacity func(
 		for _, name := range slices.Sorted(maps.Keys(used)) {
 			total, known := has[name]
 			if sum := used[name]; known && sum.Cmp(total) > 0 {
-				return fmt.Errorf("device %s has %s of %s, but with this claim %s would be in use; the rest is held by: %s", d.Device, total.String(), name, sum.String(), strings.Join(holders, ", "))
+				return fmt.Errorf("device %s has %s of %s, but with this claim %s would be in use; other claims that hold it: %s", d.Device, total.String(), name, sum.String(), cmp.Or(strings.Join(holders, ", "), "none"))
 			}
 		}
 		// A device that the claim has twice counts twice.
-		held[d.Device] = append(held[d.Device], holding{d, ClaimRef{Namespace: "this", Name: "claim", UID: uid}})
+		held[d.Device] = append(held[d.Device], holding{d, ClaimRef{UID: uid}})
 	}
 	return nil
 }

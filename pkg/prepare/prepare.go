@@ -23,9 +23,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/klog/v2"
 
-	"apportion.dev/apportion/pkg/atomicfile"
 	"apportion.dev/apportion/pkg/cdi"
 )
 
@@ -33,8 +31,10 @@ import (
 type Target struct {
 	// GPU is the UUID of the physical GPU.
 	GPU string
-	// Capacity is what shares of the device may consume together.
+	// Capacity is what shares of the device may consume together, Required the
+	// capacities of which each must consume something.
 	Capacity map[string]resource.Quantity
+	Required []string
 	// Problem says why the device cannot be used now; empty if it can.
 	Problem string
 }
@@ -68,9 +68,19 @@ type Options struct {
 	Damaged func(claim types.UID, path string, reason error)
 	// Repaired is told of a record or spec that was put right, and why.
 	Repaired func(claim ClaimRef, reason string)
-	// Observe is told how long each phase of a call took.
-	Observe func(phase string, took time.Duration)
+	// Observe is told how long each phase of an operation took, and how it ended.
+	// Operations are prepare, unprepare and repair. Phases are lock (waiting for
+	// the claim and its GPUs), record (writing the claim's record), steps (what is
+	// done for the claim) and undo (taking it back, with the record).
+	Observe func(operation, phase string, took time.Duration, err error)
 }
+
+// The operations that Options.Observe is told of.
+const (
+	opPrepare   = "prepare"
+	opUnprepare = "unprepare"
+	opRepair    = "repair"
+)
 
 // Preparer prepares and unprepares claims. Its methods may be called
 // concurrently; Reconcile must have returned before the first other call.
@@ -90,7 +100,7 @@ func New(o Options) (*Preparer, error) {
 		}
 	}
 	if o.Observe == nil {
-		o.Observe = func(string, time.Duration) {}
+		o.Observe = func(string, string, time.Duration, error) {}
 	}
 	if o.Repaired == nil {
 		o.Repaired = func(ClaimRef, string) {}
@@ -101,10 +111,11 @@ func New(o Options) (*Preparer, error) {
 // Close waits for what is still waiting for locks. No calls may be under way.
 func (p *Preparer) Close() { p.gpus.wg.Wait() }
 
-// Prepare makes the claim's devices usable and returns them. It may be called
-// again for a prepared claim: it then checks that what it promised is still
-// there, and repairs it. An error names the claim's device and what to do.
-func (p *Preparer) Prepare(ctx context.Context, claim *resourceapi.ResourceClaim) ([]Device, error) {
+// Prepare makes the claim's devices usable and returns its record, which is
+// shared: callers must not change it. It may be called again for a prepared claim:
+// it then checks that what it promised is still there, and repairs it. An error
+// names the device, where there is one, and what to do.
+func (p *Preparer) Prepare(ctx context.Context, claim *resourceapi.ResourceClaim) (*Record, error) {
 	ref := ClaimRef{Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID}
 	if err := checkUID(ref.UID); err != nil {
 		return nil, err
@@ -114,13 +125,24 @@ func (p *Preparer) Prepare(ctx context.Context, claim *resourceapi.ResourceClaim
 		return nil, err
 	}
 	started := time.Now()
-	unlock, err := p.claims.forPrepare(ctx, ref.UID)
+	unlock, err := p.lockForPrepare(ctx, ref.UID, devices)
+	p.Observe(opPrepare, "lock", time.Since(started), err)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	before, err := p.store.get(ref.UID)
+	return p.prepareLocked(ctx, ref, devices)
+}
+
+// lockForPrepare takes the claim and the GPUs that it is to have or has.
+func (p *Preparer) lockForPrepare(ctx context.Context, uid types.UID, devices []Device) (unlock func(), err error) {
+	unlockClaim, err := p.claims.forPrepare(ctx, uid)
 	if err != nil {
+		return nil, err
+	}
+	before, err := p.store.get(uid)
+	if err != nil {
+		unlockClaim()
 		return nil, err
 	}
 	locked := gpus(devices)
@@ -128,20 +150,20 @@ func (p *Preparer) Prepare(ctx context.Context, claim *resourceapi.ResourceClaim
 		locked = append(locked, gpus(before.Devices)...)
 	}
 	release, err := p.gpus.lock(ctx, locked)
+	if err == nil && ctx.Err() != nil {
+		// The kubelet gave up while this call waited.
+		release()
+		err = ctx.Err()
+	}
 	if err != nil {
+		unlockClaim()
 		return nil, err
 	}
-	defer release()
-	p.Observe("lock", time.Since(started))
-	// The kubelet may have given up while this call waited.
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	return p.prepareLocked(ctx, ref, devices)
+	return func() { release(); unlockClaim() }, nil
 }
 
 // prepareLocked does Prepare's work while the claim and its GPUs are held.
-func (p *Preparer) prepareLocked(ctx context.Context, ref ClaimRef, devices []Device) ([]Device, error) {
+func (p *Preparer) prepareLocked(ctx context.Context, ref ClaimRef, devices []Device) (*Record, error) {
 	records, err := p.store.list()
 	if err != nil {
 		return nil, err
@@ -149,10 +171,10 @@ func (p *Preparer) prepareLocked(ctx context.Context, ref ClaimRef, devices []De
 	if i := slices.IndexFunc(records, func(r *Record) bool { return r.Claim.UID == ref.UID }); i >= 0 {
 		before := records[i]
 		if before.State == Prepared && sameDevices(before.Devices, devices) {
-			return before.Devices, p.repair(ctx, before)
+			return p.repair(ctx, opPrepare, before)
 		}
 		// An unfinished attempt, or one for an earlier allocation of the claim.
-		if err := p.undo(ctx, before); err != nil {
+		if err := p.undo(ctx, opPrepare, before); err != nil {
 			return nil, err
 		}
 	}
@@ -162,39 +184,43 @@ func (p *Preparer) prepareLocked(ctx context.Context, ref ClaimRef, devices []De
 	if err := conflict(records, ref.UID, devices, p.capacity); err != nil {
 		return nil, err
 	}
-	return devices, p.reserve(ctx, ref, devices)
+	return p.reserve(ctx, ref, devices)
 }
 
 // reserve records that the claim takes the devices, and prepares them.
-func (p *Preparer) reserve(ctx context.Context, ref ClaimRef, devices []Device) error {
+func (p *Preparer) reserve(ctx context.Context, ref ClaimRef, devices []Device) (*Record, error) {
 	record := &Record{
 		Version: recordVersion, Claim: ref, State: Preparing, Since: time.Now().UTC(), Devices: devices,
 		BootID: p.BootID, DriverVersion: p.DriverVersion(),
 	}
 	steps, err := p.steps(ctx, record)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if err := p.put(record); err != nil {
-		return fmt.Errorf("record the claim before preparing it: %w", err)
+	giveUp := func(err error) error {
+		return errors.Join(err, p.undo(context.WithoutCancel(ctx), opPrepare, record))
+	}
+	if err := p.put(opPrepare, record); err != nil {
+		// It may be there all the same, only not for sure.
+		return nil, giveUp(fmt.Errorf("record the claim before preparing it: %w", err))
 	}
 	// gofail: var prepareAfterIntent struct{}
-	err = p.run(ctx, steps)
-	// gofail: var prepareAfterSteps struct{}
-	if err == nil {
-		_, err = p.store.prepared(record)
+	if err := p.run(ctx, opPrepare, steps); err != nil {
+		return nil, giveUp(err)
 	}
+	// gofail: var prepareAfterSteps struct{}
+	done, err := p.store.prepared(record)
 	if err != nil {
-		return errors.Join(err, p.undo(context.WithoutCancel(ctx), record))
+		return nil, giveUp(fmt.Errorf("record that the claim is prepared: %w", err))
 	}
 	// gofail: var prepareAfterRecord struct{}
-	return nil
+	return done, nil
 }
 
 // run takes the steps of a recorded claim.
-func (p *Preparer) run(ctx context.Context, steps []step) error {
+func (p *Preparer) run(ctx context.Context, operation string, steps []step) (err error) {
 	started := time.Now()
-	defer func() { p.Observe("steps", time.Since(started)) }()
+	defer func() { p.Observe(operation, "steps", time.Since(started), err) }()
 	for _, step := range steps {
 		if err := step.Do(ctx); err != nil {
 			return fmt.Errorf("%s: %w", step.Name, err)
@@ -203,14 +229,17 @@ func (p *Preparer) run(ctx context.Context, steps []step) error {
 	return nil
 }
 
-func (p *Preparer) put(record *Record) error {
+func (p *Preparer) put(operation string, record *Record) error {
 	started := time.Now()
-	defer func() { p.Observe("record", time.Since(started)) }()
-	return p.store.put(record)
+	err := p.store.put(record)
+	p.Observe(operation, "record", time.Since(started), err)
+	return err
 }
 
 // undo takes back whatever was done for a recorded claim, then its record.
-func (p *Preparer) undo(ctx context.Context, record *Record) error {
+func (p *Preparer) undo(ctx context.Context, operation string, record *Record) (err error) {
+	started := time.Now()
+	defer func() { p.Observe(operation, "undo", time.Since(started), err) }()
 	for _, step := range slices.Backward(p.undoSteps(record)) {
 		if err := step.Undo(ctx); err != nil {
 			return fmt.Errorf("undo %s of claim %s: %w", step.Name, record.Claim, err)
@@ -233,6 +262,7 @@ func (p *Preparer) Unprepare(ctx context.Context, uid types.UID) error {
 	started := time.Now()
 	unlock, err := p.claims.forUnprepare(ctx, uid)
 	if err != nil {
+		p.Observe(opUnprepare, "lock", time.Since(started), err)
 		return err
 	}
 	defer unlock()
@@ -244,135 +274,13 @@ func (p *Preparer) Unprepare(ctx context.Context, uid types.UID) error {
 		return p.Specs.Remove(uid)
 	}
 	release, err := p.gpus.lock(ctx, gpus(record.Devices))
+	p.Observe(opUnprepare, "lock", time.Since(started), err)
 	if err != nil {
 		return err
 	}
 	defer release()
-	p.Observe("lock", time.Since(started))
 	// gofail: var unprepareLocked struct{}
-	return p.undo(ctx, record)
-}
-
-// Reconcile brings the records and the node in line at start: unfinished claims
-// are undone, what a reboot or a driver upgrade took from prepared ones is made
-// again, and specs of unknown claims are removed. One claim's failure does not
-// stop the others; all are returned together.
-func (p *Preparer) Reconcile(ctx context.Context) error {
-	if err := atomicfile.Sweep(p.store.dir); err != nil {
-		return fmt.Errorf("remove unfinished records: %w", err)
-	}
-	records, err := p.store.list()
-	if err != nil {
-		return err
-	}
-	known := map[types.UID]bool{}
-	var errs []error
-	for _, r := range records {
-		known[r.Claim.UID] = true
-		if r.State == Prepared {
-			continue
-		}
-		p.Repaired(r.Claim, "an unfinished preparation was undone")
-		if err := p.undoClaim(ctx, r); err != nil {
-			errs = append(errs, err)
-		}
-	}
-	errs = append(errs, p.Repair(ctx))
-	removed, err := p.Specs.Sweep(func(uid types.UID) bool { return known[uid] })
-	for _, file := range removed {
-		klog.FromContext(ctx).Info("Removed the CDI spec of a claim that is not known", "file", file)
-	}
-	return errors.Join(append(errs, err)...)
-}
-
-func (p *Preparer) undoClaim(ctx context.Context, r *Record) error {
-	release, err := p.gpus.lock(ctx, gpus(r.Devices))
-	if err != nil {
-		return err
-	}
-	defer release()
-	return p.undo(ctx, r)
-}
-
-// Repair makes the specs of prepared claims again where they are missing or no
-// longer fit the boot or the driver. Containers that start after a driver
-// upgrade then get the libraries that are installed now.
-func (p *Preparer) Repair(ctx context.Context) error {
-	records, err := p.store.list()
-	if err != nil {
-		return err
-	}
-	var errs []error
-	for _, r := range records {
-		if r.State != Prepared {
-			continue
-		}
-		if err := p.repairClaim(ctx, r.Claim); err != nil {
-			errs = append(errs, fmt.Errorf("repair claim %s: %w", r.Claim, err))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-func (p *Preparer) repairClaim(ctx context.Context, ref ClaimRef) error {
-	unlock, err := p.claims.forPrepare(ctx, ref.UID)
-	if errors.Is(err, errUnprepared) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	r, err := p.store.get(ref.UID)
-	if err != nil || r == nil || r.State != Prepared {
-		return err
-	}
-	release, err := p.gpus.lock(ctx, gpus(r.Devices))
-	if err != nil {
-		return err
-	}
-	defer release()
-	return p.repair(ctx, r)
-}
-
-// repair takes the steps of a prepared claim again if what it was promised is not
-// there any more.
-func (p *Preparer) repair(ctx context.Context, r *Record) error {
-	reason, err := p.stale(r)
-	if err != nil || reason == "" {
-		return err
-	}
-	repaired := *r
-	repaired.BootID, repaired.DriverVersion = p.BootID, p.DriverVersion()
-	steps, err := p.steps(ctx, &repaired)
-	if err == nil {
-		err = p.run(ctx, steps)
-	}
-	if err != nil {
-		return fmt.Errorf("prepare again because %s: %w", reason, err)
-	}
-	// Recorded last: until then the record still says that there is work to do.
-	if err := p.put(&repaired); err != nil {
-		return fmt.Errorf("record that the claim is prepared: %w", err)
-	}
-	p.Repaired(r.Claim, reason)
-	return nil
-}
-
-// stale says in words why what a prepared claim was promised is not there any
-// more; empty if it is.
-func (p *Preparer) stale(r *Record) (string, error) {
-	if r.BootID != p.BootID {
-		return "the machine was restarted", nil
-	}
-	if now := p.DriverVersion(); r.DriverVersion != now {
-		return fmt.Sprintf("the NVIDIA driver changed from %s to %s", r.DriverVersion, now), nil
-	}
-	intact, err := p.Specs.Intact(r.Claim.UID, r.SpecDigest)
-	if err != nil || intact {
-		return "", err
-	}
-	return "its CDI spec was missing or changed", nil
+	return p.undo(ctx, opUnprepare, record)
 }
 
 // Prepared returns the records of all prepared claims, by UID. They are shared:

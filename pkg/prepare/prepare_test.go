@@ -3,11 +3,14 @@ package prepare
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -100,7 +103,7 @@ func newNode(t *testing.T, dir string) *node {
 		specs:  &fakeSpecs{specs: map[types.UID][]string{}},
 		driver: "580.95.05",
 		targets: map[string]Target{
-			"gpu-a": {GPU: "GPU-a", Capacity: map[string]resource.Quantity{"memory": resource.MustParse("40Gi")}},
+			"gpu-a": {GPU: "GPU-a", Capacity: map[string]resource.Quantity{"memory": resource.MustParse("40Gi")}, Required: []string{"memory"}},
 			"gpu-b": {GPU: "GPU-b", Capacity: map[string]resource.Quantity{"memory": resource.MustParse("40Gi")}},
 		},
 	}
@@ -147,11 +150,11 @@ func claim(uid string, results ...resourceapi.DeviceRequestAllocationResult) *re
 
 func (n *node) mustPrepare(t *testing.T, c *resourceapi.ResourceClaim) []Device {
 	t.Helper()
-	devices, err := n.Prepare(t.Context(), c)
+	record, err := n.Prepare(t.Context(), c)
 	if err != nil {
 		t.Fatalf("prepare %s: %v", c.Name, err)
 	}
-	return devices
+	return record.Devices
 }
 
 func wantError(t *testing.T, err error, parts ...string) {
@@ -219,8 +222,8 @@ func TestTheSameGPUIsNotHandedOutTwice(t *testing.T) {
 		{"two shares that fit", claim("1", share("gpu-a", "s1", "30Gi")), claim("2", share("gpu-a", "s2", "10Gi")), nil},
 		{"two shares that do not fit", claim("1", share("gpu-a", "s1", "30Gi")), claim("2", share("gpu-a", "s2", "11Gi")), []string{"41Gi would be in use"}},
 		{"the same share", claim("1", share("gpu-a", "s1", "10Gi")), claim("2", share("gpu-a", "s1", "10Gi")), []string{"in use by claim team/claim-1"}},
-		{"twice in one claim", claim("0"), claim("2", result("gpu-a"), result("gpu-a")), []string{"in use by claim"}},
-		{"shares of one claim that do not fit", claim("0"), claim("2", share("gpu-a", "s1", "30Gi"), share("gpu-a", "s2", "30Gi")), []string{"60Gi would be in use"}},
+		{"twice in one claim", claim("0"), claim("2", result("gpu-a"), result("gpu-a")), []string{"gpu-a twice"}},
+		{"shares of one claim that do not fit", claim("0"), claim("2", share("gpu-a", "s1", "30Gi"), share("gpu-a", "s2", "30Gi")), []string{"60Gi would be in use", "other claims that hold it: none"}},
 		{"other GPU", claim("1", result("gpu-a")), claim("2", result("gpu-b")), nil},
 	}
 	for _, test := range tests {
@@ -257,7 +260,7 @@ func TestTheSameGPUIsNotHandedOutTwice(t *testing.T) {
 
 func TestAdminAccessSeesAndTakesNothing(t *testing.T) {
 	n := newNode(t, t.TempDir())
-	watch := result("gpu-a")
+	watch := share("gpu-a", "s0", "0")
 	watch.AdminAccess = ptr.To(true)
 	n.mustPrepare(t, claim("admin", watch))
 	n.mustPrepare(t, claim("owner", result("gpu-a")))
@@ -303,6 +306,7 @@ func TestErrorsSayWhichDeviceAndWhatToDo(t *testing.T) {
 		{"not allocated", unallocated, []string{"not allocated"}},
 		{"nothing of ours", claim("1"), []string{"no device of driver gpu.apportion.dev"}},
 		{"UID that is a path", claim("../1", result("gpu-a")), []string{"not one that the API server makes"}},
+		{"share of no memory", claim("1", share("gpu-a", "s1", "0")), []string{"request gpu", "gpu-a", "no memory"}},
 		{"GPU with a problem", claim("1", result("gpu-b")), []string{"gpu-b", "GPU is lost"}},
 	}
 	for _, test := range tests {
@@ -377,4 +381,26 @@ func TestClaimThatWasAllocatedAnewGetsItsNewDevice(t *testing.T) {
 		t.Fatalf("devices are %+v", devices)
 	}
 	n.mustPrepare(t, claim("2", result("gpu-a")))
+}
+
+func TestHowLongEachPhaseTookIsToldWithItsResult(t *testing.T) {
+	n := newNode(t, t.TempDir())
+	var told []string
+	n.Observe = func(operation, phase string, _ time.Duration, err error) {
+		told = append(told, fmt.Sprintf("%s %s %t", operation, phase, err == nil))
+	}
+	n.mustPrepare(t, claim("1", result("gpu-a")))
+	if err := n.Unprepare(t.Context(), "1"); err != nil {
+		t.Fatal(err)
+	}
+	n.specs.failure = errors.New("disk is full")
+	_, err := n.Prepare(t.Context(), claim("1", result("gpu-a")))
+	wantError(t, err, "disk is full")
+	want := []string{
+		"prepare lock true", "prepare record true", "prepare steps true", "unprepare lock true", "unprepare undo true",
+		"prepare lock true", "prepare record true", "prepare steps false", "prepare undo true",
+	}
+	if !slices.Equal(told, want) {
+		t.Errorf("told of %q, want %q", told, want)
+	}
 }

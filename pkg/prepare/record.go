@@ -17,8 +17,8 @@ const recordVersion = 1
 type State string
 
 const (
-	// Preparing is recorded before the first step is taken. Whoever finds it
-	// without holding the claim's locks knows that a Prepare did not end, and
+	// Preparing is recorded before the first step is taken. Whoever finds it while
+	// holding the locks of the record's GPUs knows that a Prepare did not end, and
 	// undoes it.
 	Preparing State = "Preparing"
 	// Prepared is recorded after the last step.

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
 
 	"apportion.dev/apportion/pkg/atomicfile"
@@ -35,6 +36,8 @@ type store struct {
 
 	mu    sync.Mutex
 	cache map[string]cachedRecord
+	// asideMu is held while a record is set aside.
+	asideMu sync.Mutex
 }
 
 type cachedRecord struct {
@@ -92,12 +95,16 @@ func (s *store) read(uid types.UID, state State) (*Record, error) {
 		s.forget(path)
 		return nil, nil
 	}
+	if errors.Is(err, unix.EIO) {
+		// The disk has lost it. Other errors pass, and say nothing of the record.
+		return nil, s.setAside(uid, path, info, err)
+	}
 	if err != nil {
 		return nil, err
 	}
 	record, err := decodeRecord(uid, state, data)
 	if err != nil {
-		return nil, s.setAside(uid, path, err)
+		return nil, s.setAside(uid, path, info, err)
 	}
 	s.remember(path, info, record)
 	return record, nil
@@ -121,8 +128,14 @@ func (s *store) forget(path string) {
 	delete(s.cache, path)
 }
 
-// setAside moves a damaged record out of the way, keeping it as evidence.
-func (s *store) setAside(uid types.UID, path string, reason error) error {
+// setAside moves the damaged record that info describes out of the way, keeping it
+// as evidence. Several calls may have found it at once.
+func (s *store) setAside(uid types.UID, path string, info fs.FileInfo, reason error) error {
+	s.asideMu.Lock()
+	defer s.asideMu.Unlock()
+	if now, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) || err == nil && !sameFile(info, now) {
+		return nil // Another call was here first.
+	}
 	dir := filepath.Join(s.dir, damagedDir)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("set it aside: %w", err)
@@ -136,6 +149,22 @@ func (s *store) setAside(uid types.UID, path string, reason error) error {
 		s.damaged(uid, to, reason)
 	}
 	return atomicfile.SyncDir(s.dir)
+}
+
+// setAsideClaims returns the claims of which a record was ever set aside here.
+func (s *store) setAsideClaims() (map[types.UID]bool, error) {
+	entries, err := os.ReadDir(filepath.Join(s.dir, damagedDir))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("list records that were set aside: %w", err)
+	}
+	claims := map[types.UID]bool{}
+	for _, e := range entries {
+		// The time follows the last dash.
+		if i := strings.LastIndexByte(e.Name(), '-'); i > 0 {
+			claims[types.UID(e.Name()[:i])] = true
+		}
+	}
+	return claims, nil
 }
 
 // put makes r the claim's record, durably.
@@ -189,6 +218,10 @@ func (s *store) list() ([]*Record, error) {
 			continue
 		}
 		r, err := s.read(uid, state)
+		if err == nil && r == nil && state == Preparing {
+			// It was renamed since the folder was read.
+			r, err = s.read(uid, Prepared)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("record of claim %s: %w", uid, err)
 		}
