@@ -5,11 +5,14 @@ package atomicfile
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
+
+	"golang.org/x/sys/unix"
 )
 
 // tempMark stands in the names of unfinished files, so that Sweep knows them.
@@ -42,7 +45,7 @@ var (
 
 func replace(name string, data []byte, perm os.FileMode, durable bool) (err error) {
 	temp := filepath.Join(filepath.Dir(name), fmt.Sprintf(".%s%s%016x-%d", filepath.Base(name), tempMark, process, serial.Add(1)))
-	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, perm)
+	f, err := Open(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, perm)
 	if err != nil {
 		return fmt.Errorf("write %s: %w", name, err)
 	}
@@ -61,9 +64,23 @@ func replace(name string, data []byte, perm os.FileMode, durable bool) (err erro
 	return os.Rename(temp, name)
 }
 
+// Open is os.OpenFile without what that does for files that can be polled, which
+// regular files and folders cannot: five system calls each time.
+func Open(name string, flags int, perm os.FileMode) (*os.File, error) {
+	for {
+		fd, err := unix.Open(name, flags|unix.O_CLOEXEC, uint32(perm.Perm()))
+		if err == nil {
+			return os.NewFile(uintptr(fd), name), nil
+		}
+		if !errors.Is(err, unix.EINTR) {
+			return nil, &fs.PathError{Op: "open", Path: name, Err: err}
+		}
+	}
+}
+
 // SyncDir makes the renames and removals in dir durable.
 func SyncDir(dir string) error {
-	d, err := os.Open(dir)
+	d, err := Open(dir, os.O_RDONLY, 0)
 	if err != nil {
 		return err
 	}

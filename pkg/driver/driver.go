@@ -14,12 +14,10 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"runtime"
 	"sync"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/kubernetes"
@@ -270,6 +268,7 @@ func (d *Driver) helperOptions() []kubeletplugin.Option {
 		kubeletplugin.RegistrarDirectoryPath(d.config.RegistrarDir),
 		kubeletplugin.Serialize(false),
 		kubeletplugin.GRPCInterceptor(d.calls.intercept),
+		kubeletplugin.GRPCInterceptor(newTurnstile(2*runtime.GOMAXPROCS(0), turnPatience).intercept),
 		kubeletplugin.EnableDeviceMetadata(true, []schema.GroupVersion{metadatav1beta1.SchemeGroupVersion}),
 		kubeletplugin.CDIDirectory(d.config.CDIRoot),
 		// Metadata files are written again by every Prepare, and Prepare is called
@@ -350,40 +349,4 @@ func (d *Driver) HandleError(ctx context.Context, err error, msg string) {
 		logger.Error(err, msg)
 		d.fail(fmt.Errorf("%s: %w", msg, err))
 	}
-}
-
-// callGate counts the kubelet's calls under way, with all that the helper library
-// does for them, and lets no more in once it is drained.
-type callGate struct {
-	mu      sync.Mutex
-	closed  bool
-	running sync.WaitGroup
-}
-
-var errStopping = errors.New("the driver is stopping; the kubelet asks again when it is back")
-
-func (g *callGate) enter() (leave func(), err error) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.closed {
-		return nil, errStopping
-	}
-	g.running.Add(1)
-	return g.running.Done, nil
-}
-
-func (g *callGate) intercept(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-	leave, err := g.enter()
-	if err != nil {
-		return nil, status.Error(codes.Unavailable, err.Error())
-	}
-	defer leave()
-	return handler(ctx, request)
-}
-
-func (g *callGate) drain() {
-	g.mu.Lock()
-	g.closed = true
-	g.mu.Unlock()
-	g.running.Wait()
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"sync"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -37,6 +38,10 @@ func newStatusWriter(client kubernetes.Interface, c Config) *statusWriter {
 	}
 }
 
+// statusDelay keeps the writes out of the way of a burst of pods that start, and
+// saves the write for a claim that is unprepared meanwhile.
+const statusDelay = 200 * time.Millisecond
+
 // set notes what the status of a prepared claim is to be.
 func (s *statusWriter) set(record *prepare.Record, model *devicemodel.Model) {
 	claim := record.Claim
@@ -45,7 +50,7 @@ func (s *statusWriter) set(record *prepare.Record, model *devicemodel.Model) {
 	s.mu.Lock()
 	s.desired[claim.UID] = desired
 	s.mu.Unlock()
-	s.queue.Add(claim.UID)
+	s.queue.AddAfter(claim.UID, statusDelay)
 }
 
 // forget drops what was not written yet: the claim is being unprepared.

@@ -12,6 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
+
+	"apportion.dev/apportion/pkg/atomicfile"
 )
 
 // gpuLocks are exclusive locks, one per physical GPU, held across processes
@@ -59,7 +61,7 @@ func (l *gpuLocks) lockOne(ctx context.Context, gpu string) (func(), error) {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	file, err := os.OpenFile(filepath.Join(l.dir, lockFileName(gpu)), os.O_CREATE|os.O_RDWR|unix.O_CLOEXEC, 0o600)
+	file, err := atomicfile.Open(filepath.Join(l.dir, lockFileName(gpu)), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		<-gate
 		return nil, err
