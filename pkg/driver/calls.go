@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"sync"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -45,45 +44,4 @@ func (g *callGate) drain() {
 	g.closed = true
 	g.mu.Unlock()
 	g.running.Wait()
-}
-
-// turnPatience is how long a call waits for its turn at most.
-const turnPatience = 10 * time.Millisecond
-
-// turnstile lets a few calls work at a time. Of a burst the first are then done
-// early, where otherwise all would be done late, since all would share the
-// processors to the end. Nobody depends on anybody: a call whose turn does not come
-// in time, because those before it wait for a GPU or for hardware, works anyway.
-type turnstile struct {
-	turns    chan struct{}
-	patience time.Duration
-}
-
-func newTurnstile(n int, patience time.Duration) *turnstile {
-	return &turnstile{turns: make(chan struct{}, n), patience: patience}
-}
-
-func (t *turnstile) intercept(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-	defer t.enter(ctx)()
-	return handler(ctx, request)
-}
-
-// enter returns when it is the caller's turn, or it has waited long enough, or ctx
-// has ended. The caller calls leave when it is done.
-func (t *turnstile) enter(ctx context.Context) (leave func()) {
-	leave = func() { <-t.turns }
-	select {
-	case t.turns <- struct{}{}:
-		return leave
-	default:
-	}
-	patience := time.NewTimer(t.patience)
-	defer patience.Stop()
-	select {
-	case t.turns <- struct{}{}:
-		return leave
-	case <-patience.C:
-	case <-ctx.Done():
-	}
-	return func() {}
 }

@@ -14,7 +14,6 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
-	"runtime"
 	"sync"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -268,7 +267,6 @@ func (d *Driver) helperOptions() []kubeletplugin.Option {
 		kubeletplugin.RegistrarDirectoryPath(d.config.RegistrarDir),
 		kubeletplugin.Serialize(false),
 		kubeletplugin.GRPCInterceptor(d.calls.intercept),
-		kubeletplugin.GRPCInterceptor(newTurnstile(2*runtime.GOMAXPROCS(0), turnPatience).intercept),
 		kubeletplugin.EnableDeviceMetadata(true, []schema.GroupVersion{metadatav1beta1.SchemeGroupVersion}),
 		kubeletplugin.CDIDirectory(d.config.CDIRoot),
 		// Metadata files are written again by every Prepare, and Prepare is called

@@ -13,7 +13,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
@@ -509,28 +508,6 @@ func TestCallsUnderWayFinishBeforeTheDriverEnds(t *testing.T) {
 	}
 	leave()
 	<-drained
-}
-
-func TestACallDoesNotWaitForOnesThatAreStuck(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		turns := newTurnstile(2, 10*time.Millisecond)
-		turns.enter(t.Context())
-		done := turns.enter(t.Context())
-		began := time.Now()
-		turns.enter(t.Context())() // Nobody leaves, and it works all the same.
-		if waited := time.Since(began); waited != 10*time.Millisecond {
-			t.Errorf("waited %s, want 10ms", waited)
-		}
-		next := make(chan struct{})
-		go func() { turns.enter(t.Context()); close(next) }()
-		synctest.Wait()
-		began = time.Now()
-		done()
-		<-next
-		if waited := time.Since(began); waited != 0 {
-			t.Errorf("waited %s after a call was done, want not at all", waited)
-		}
-	})
 }
 
 func TestDroppedFieldsNameTheFeatureGate(t *testing.T) {

@@ -28,7 +28,7 @@ type apiServer struct {
 	mu      sync.Mutex
 	version int
 	slices  map[string]*resourceapi.ResourceSlice
-	claims  map[string]*resourceapi.ResourceClaim
+	claims  map[string][]byte // encoded beforehand: it is not what is measured
 	written int
 	watcher chan struct{}
 	waiting []chan struct{}
@@ -41,7 +41,7 @@ func startAPIServer() (*apiServer, error) {
 	}
 	a := &apiServer{
 		url: "http://" + listener.Addr().String(), version: 1, watcher: make(chan struct{}),
-		slices: map[string]*resourceapi.ResourceSlice{}, claims: map[string]*resourceapi.ResourceClaim{},
+		slices: map[string]*resourceapi.ResourceSlice{}, claims: map[string][]byte{},
 	}
 	mux := http.NewServeMux()
 	const group = "/apis/resource.k8s.io/v1"
@@ -66,18 +66,30 @@ func (a *apiServer) stop() {
 	a.wg.Wait()
 }
 
-// reply answers in protobuf, as a real server does to the clients of client-go.
-func reply(w http.ResponseWriter, object runtime.Object) {
-	w.Header().Set("Content-Type", runtime.ContentTypeProtobuf)
+// encode gives an object in protobuf, as a real server does to the clients of
+// client-go.
+func encode(object runtime.Object) ([]byte, error) {
 	info, _ := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), runtime.ContentTypeProtobuf)
 	encoder := scheme.Codecs.EncoderForVersion(info.Serializer, object.GetObjectKind().GroupVersionKind().GroupVersion())
-	if err := encoder.Encode(object, w); err != nil {
+	return runtime.Encode(encoder, object)
+}
+
+func reply(w http.ResponseWriter, object runtime.Object) {
+	data, err := encode(object)
+	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
 	}
+	send(w, data)
+}
+
+func send(w http.ResponseWriter, data []byte) {
+	w.Header().Set("Content-Type", runtime.ContentTypeProtobuf)
+	_, _ = w.Write(data)
 }
 
 // addClaim makes a claim that has the device.
-func (a *apiServer) addClaim(name, uid, device string) {
+func (a *apiServer) addClaim(name, uid, device string) error {
 	claim := &resourceapi.ResourceClaim{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "resource.k8s.io/v1", Kind: "ResourceClaim"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: "bench", Name: name, UID: types.UID(uid), ResourceVersion: "1"},
@@ -87,9 +99,14 @@ func (a *apiServer) addClaim(name, uid, device string) {
 			}},
 		}}},
 	}
+	data, err := encode(claim)
+	if err != nil {
+		return err
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.claims[name] = claim
+	a.claims[name] = data
+	return nil
 }
 
 func (a *apiServer) getClaim(w http.ResponseWriter, r *http.Request) {
@@ -100,7 +117,7 @@ func (a *apiServer) getClaim(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}`, http.StatusNotFound)
 		return
 	}
-	reply(w, claim)
+	send(w, claim)
 }
 
 // devices lists the published devices in order.

@@ -134,7 +134,9 @@ func (p *plugin) measure(ctx context.Context, rounds, n int) (timings, error) {
 			p.next++
 			uid := fmt.Sprintf("00000000-0000-4000-8000-%012d", p.next)
 			claims[i] = &drapb.Claim{Namespace: "bench", Name: "claim-" + uid, Uid: uid}
-			p.api.addClaim(claims[i].Name, uid, devices[i])
+			if err := p.api.addClaim(claims[i].Name, uid, devices[i]); err != nil {
+				return result, err
+			}
 		}
 		prepared, err := together(claims, func(c *drapb.Claim) error {
 			r, err := client.NodePrepareResources(ctx, &drapb.NodePrepareResourcesRequest{Claims: []*drapb.Claim{c}})
