@@ -50,15 +50,18 @@ func up(ctx context.Context, b backend) error {
 	if err := showViews(ctx, b); err != nil {
 		return err
 	}
-	fmt.Printf(`
-How to go on
-  %[1]s get resourceslices -o yaml      what the nodes publish
-  %[1]s get resourceclaims -o yaml      who has what, and what it is
-  %[1]s exec one-gpu -- nvidia-smi -L   a pod's view of its GPU
-  demo/*.yaml                           the manifests that run here; change them and apply them again
-  make demo-down                        stop the cluster and remove all it made
-`, b.howToCall())
-	return nil
+	fmt.Println("\nHow to go on")
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 3, ' ', 0)
+	for _, hint := range [][2]string{
+		{b.howToCall() + " get resourceslices -o yaml", "what the nodes publish"},
+		{b.howToCall() + " get resourceclaims -o yaml", "who has what, and what it is"},
+		{b.howToCall() + " exec one-gpu -- nvidia-smi -L", "a pod's view of its GPU"},
+		{"demo/*.yaml", "the manifests that run here; change them and apply them again"},
+		{"make demo-down", "stop the cluster and remove all it made"},
+	} {
+		fmt.Fprintf(w, "  %s\t%s\n", hint[0], hint[1])
+	}
+	return w.Flush()
 }
 
 // row is a line of the table: a GPU and one of its users.
