@@ -13,6 +13,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
@@ -25,6 +26,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 	"k8s.io/klog/v2/ktesting"
 	drahealthpb "k8s.io/kubelet/pkg/apis/dra-health/v1"
@@ -447,6 +449,37 @@ func TestHealthSaysInWordsWhatIsWrong(t *testing.T) {
 			}
 		}
 	}
+}
+
+// hungSource is a source whose last read was at a certain time.
+type hungSource struct {
+	inventory.Source
+	until time.Time
+}
+
+func (s hungSource) Current() bool { return time.Now().Before(s.until) }
+
+func TestHealthBecomesUnknownWhileReadingTheHardwareHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := New(Config{NodeName: "node-a"}, Providers{Source: hungSource{until: time.Now().Add(25 * time.Second)}})
+		ctx, cancel := context.WithCancel(t.Context())
+		reports, ended := make(chan kubeletplugin.DeviceHealthReport), make(chan error, 1)
+		go func() { ended <- d.WatchHealthStatus(ctx, reports) }()
+		sent := 0
+		for deadline := time.After(2 * time.Minute); ; {
+			select {
+			case <-reports:
+				sent++
+				continue
+			case <-deadline:
+			}
+			break
+		}
+		cancel()
+		if err := <-ended; err != nil || sent != 3 { // After 0, 10 and 20 seconds.
+			t.Errorf("%d reports, %v; want 3", sent, err)
+		}
+	})
 }
 
 func TestLivenessCallsBothSockets(t *testing.T) {

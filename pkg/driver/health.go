@@ -12,16 +12,19 @@ import (
 const healthInterval = 10 * time.Second
 
 // WatchHealthStatus sends the health of every published device at once, after
-// each change, and again well before the kubelet would take it for unknown.
+// each change, and again well before the kubelet would take it for unknown. While
+// reading the hardware hangs it sends nothing, so that it does become unknown.
 func (d *Driver) WatchHealthStatus(ctx context.Context, reports chan<- kubeletplugin.DeviceHealthReport) error {
 	again := time.NewTicker(healthInterval)
 	defer again.Stop()
 	for {
 		report, changed := d.health(time.Now())
-		select {
-		case reports <- report:
-		case <-ctx.Done():
-			return nil
+		if d.Source.Current() {
+			select {
+			case reports <- report:
+			case <-ctx.Done():
+				return nil
+			}
 		}
 		select {
 		case <-changed:

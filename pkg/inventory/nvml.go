@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/NVIDIA/go-nvlib/pkg/nvlib/device"
@@ -36,6 +37,10 @@ type NVML struct {
 	words device.Interface
 	sysfs fs.ReadLinkFS
 	poll  time.Duration
+
+	// lastRead is when the hardware was last read to the end, in nanoseconds since
+	// 1970; 0 before.
+	lastRead atomic.Int64
 
 	// mu is held while the hardware is read.
 	mu sync.Mutex
@@ -79,7 +84,18 @@ func (n *NVML) Snapshot(ctx context.Context) (Node, error) {
 	if err := ctx.Err(); err != nil {
 		return Node{}, err
 	}
+	n.lastRead.Store(time.Now().UnixNano())
 	return node, nil
+}
+
+// readAllowance is how long a read may take before it is taken for hung. NVML
+// calls take up to seconds while a GPU is being reset.
+const readAllowance = 20 * time.Second
+
+// Current implements [Source].
+func (n *NVML) Current() bool {
+	last := n.lastRead.Load()
+	return last != 0 && time.Since(time.Unix(0, last)) <= n.poll+readAllowance
 }
 
 // Close gives back the source's Init of the library. A later Snapshot calls Init

@@ -156,4 +156,7 @@ type Source interface {
 	// differs from the last one given, until ctx ends. Calls do not overlap. It
 	// returns when ctx has ended and nothing it started is running.
 	Watch(ctx context.Context, changed func(Node))
+	// Current says whether the hardware was read as lately as Watch should have
+	// read it. It is false while a read hangs, and never waits for one.
+	Current() bool
 }

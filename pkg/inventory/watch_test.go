@@ -92,6 +92,28 @@ func TestWatchPolls(t *testing.T) {
 	})
 }
 
+func TestASourceThatIsNotReadIsNotCurrent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lib := newFakeLibrary(plainGPU(uuid0, "00000000:07:00.0"))
+		source := NewNVML(Options{Library: lib, SysFS: sysFS(), PollInterval: 10 * time.Second})
+		check := func(when string, want bool) {
+			t.Helper()
+			if got := source.Current(); got != want {
+				t.Errorf("%s: current is %t, want %t", when, got, want)
+			}
+		}
+		check("before the first read", false)
+		if _, err := source.Snapshot(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		check("after it", true)
+		time.Sleep(30 * time.Second)
+		check("30 seconds later", true)
+		time.Sleep(time.Second)
+		check("after another second", false)
+	})
+}
+
 func TestWatchStartsWithoutDriver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lib := newFakeLibrary(plainGPU(uuid0, "00000000:07:00.0"))
