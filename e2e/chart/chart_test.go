@@ -321,6 +321,7 @@ func TestRefusedValues(t *testing.T) {
 		{"comma in a device", "excludeDevices: ['a,b']", "/excludeDevices/0"},
 		{"no account", "serviceAccount: {create: false}", "serviceAccount.name must be set"},
 		{"socket path", "kubeletRootDir: /" + strings.Repeat("k", 80), "Linux allows 107: shorten driverName or kubeletRootDir"},
+		{"two plugins on a node", "updateStrategy: {rollingUpdate: {maxSurge: 1, maxUnavailable: 0}}", "set maxUnavailable instead"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			_, err := Render(chartDir, release, parseValues(t, test.values))
