@@ -214,7 +214,7 @@ func TestAPodThatAsksForNoMemoryDoesNotGetASharedGPUForNothing(t *testing.T) {
 			return false, err
 		}
 		for _, e := range events.Items {
-			if strings.Contains(e.Message, "asks for no memory") {
+			if strings.Contains(e.Message, "with no memory") {
 				return true, nil
 			}
 		}
