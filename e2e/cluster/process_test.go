@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"encoding/json"
+	"io"
 	"os"
 	"os/exec"
 	"strings"
@@ -10,12 +11,26 @@ import (
 	"time"
 )
 
-// startChild starts a program that the test stands for.
+// startChild starts a program that the test stands for. It is on record before
+// its standard input is closed.
 func startChild(t *testing.T, script string) (process, int) {
+	t.Helper()
+	p, cmd, input := startWaitingChild(t, script)
+	if err := input.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return p, cmd.Process.Pid
+}
+
+func startWaitingChild(t *testing.T, script string) (process, *exec.Cmd, io.Closer) {
 	t.Helper()
 	p := process{name: "child", dir: t.TempDir()}
 	cmd := exec.Command("/bin/sh", "-c", script)
 	ready, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	input, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,7 +43,23 @@ func startChild(t *testing.T, script string) (process, int) {
 	if err := p.record(cmd.Process.Pid); err != nil {
 		t.Fatal(err)
 	}
-	return p, cmd.Process.Pid
+	return p, cmd, input
+}
+
+func TestStopOfAProcessThatEndedByItself(t *testing.T) {
+	p, cmd, input := startWaitingChild(t, "echo; read _")
+	if err := input.Close(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait() // Its exit status is that of read.
+	for range 2 {
+		if err := p.stop(t.Context(), time.Minute); err != nil {
+			t.Error(err)
+		}
+	}
+	if got := p.pid(); got != 0 {
+		t.Errorf("it runs as %d", got)
+	}
 }
 
 func TestStop(t *testing.T) {
@@ -36,10 +67,9 @@ func TestStop(t *testing.T) {
 		script string
 		grace  time.Duration
 	}{
-		"ends when told":  {"echo; exec sleep 1000", time.Minute},
-		"must be killed":  {"trap '' TERM; echo; while :; do sleep 0.1; done", 50 * time.Millisecond},
-		"killed at once":  {"trap '' TERM; echo; while :; do sleep 0.1; done", 0},
-		"ended by itself": {"echo", time.Minute},
+		"ends when told": {"echo; exec sleep 1000", time.Minute},
+		"must be killed": {"trap '' TERM; echo; while :; do sleep 0.1; done", 50 * time.Millisecond},
+		"killed at once": {"trap '' TERM; echo; while :; do sleep 0.1; done", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, pid := startChild(t, test.script+"\nread _ </dev/null")
