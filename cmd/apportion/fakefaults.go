@@ -152,9 +152,10 @@ func (o *fakeOptions) healCommand() *cobra.Command {
 }
 
 func (o *fakeOptions) xidCommand() *cobra.Command {
-	return o.addGPUFlag(&cobra.Command{
+	instance := -1
+	cmd := o.addGPUFlag(&cobra.Command{
 		Use:     "xid NUMBER",
-		Short:   "Raise an XID error on a GPU",
+		Short:   "Raise an XID error on a GPU, or in one of its GPU instances",
 		Long:    "Raises an XID. Whoever waits for NVML's events, in any process, is woken.",
 		Example: o.example("%[1]s fake xid 48 --gpu 1"),
 		Args:    arguments("NUMBER"),
@@ -167,12 +168,20 @@ func (o *fakeOptions) xidCommand() *cobra.Command {
 			if err != nil {
 				return usagef("%q is no XID: give a number", args[0])
 			}
-			if err := m.RaiseXID(o.gpu, xid); err != nil {
+			if instance < 0 {
+				if err := m.RaiseXID(o.gpu, xid); err != nil {
+					return err
+				}
+				return done(cmd, "XID %d on GPU %s", xid, o.gpu)
+			}
+			if err := m.RaiseInstanceXID(o.gpu, xid, instance); err != nil {
 				return err
 			}
-			return done(cmd, "XID %d on GPU %s", xid, o.gpu)
+			return done(cmd, "XID %d in GPU instance %d of GPU %s", xid, instance, o.gpu)
 		},
 	})
+	cmd.Flags().IntVar(&instance, "gpu-instance", instance, "Id of the GPU instance in which it is raised; -1 for the whole GPU.")
+	return cmd
 }
 
 func (o *fakeOptions) driverVersionCommand() *cobra.Command {

@@ -19,12 +19,15 @@ func printInventory(out io.Writer, nodeName string, node inventory.Node, model *
 	for _, gpu := range node.GPUs {
 		gpus[gpu.UUID] = gpu
 	}
-	rows := [][]string{{"DEVICE", "PRODUCT", "UUID", "PCI ADDRESS", "NUMA", "MEMORY", "MIG", "NVLINK", "STATE"}}
+	rows := [][]string{{"DEVICE", "PRODUCT", "UUID", "PCI ADDRESS", "NUMA", "MEMORY", "MIG", "NVLINK", "PARTITIONS", "STATE"}}
 	for _, d := range model.Devices {
+		if d.Partition != nil && d.MIGDevice == "" {
+			continue // Their number stands at the GPU.
+		}
 		gpu := gpus[d.GPUUUID]
 		rows = append(rows, []string{
 			d.API.Name, orDash(gpu.ProductName), d.GPUUUID, orDash(d.PCIBusID), number(gpu.NUMANode),
-			memory(d.MemoryBytes), migState(gpu.MIG), orDash(nvlinkDomain(d)), state(d.Problem),
+			memory(d.MemoryBytes), migState(gpu.MIG), orDash(nvlinkDomain(d)), partitions(model, d), state(d.Problem),
 		})
 	}
 	if len(rows) == 1 {
@@ -42,6 +45,24 @@ func printInventory(out io.Writer, nodeName string, node inventory.Node, model *
 		}
 	}
 	return nil
+}
+
+// partitions is how many partitions can be made of a GPU, or that the device is one
+// which somebody made.
+func partitions(model *devicemodel.Model, d devicemodel.Device) string {
+	if d.MIGDevice != "" {
+		return "made by hand"
+	}
+	n := 0
+	for _, other := range model.DevicesOf(d.GPUUUID) {
+		if other.Partition != nil && other.MIGDevice == "" {
+			n++
+		}
+	}
+	if n == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%d possible", n)
 }
 
 func number(n *int) string {

@@ -285,7 +285,7 @@ func TestInventoryAsTable(t *testing.T) {
 		t.Fatalf("%s", got)
 	}
 	fields := strings.Fields(lines[2])
-	if fields[0] != "gpu-b58867e9" || !strings.Contains(lines[2], "NVIDIA H100 80GB HBM3") || !strings.Contains(lines[2], "81559 MiB") {
+	if fields[0] != "gpu-b58867e9" || !strings.Contains(lines[2], "NVIDIA H100 80GB HBM3") || !strings.Contains(lines[2], "81559 MiB") || !strings.Contains(lines[2], "25 possible") {
 		t.Errorf("%s", lines[2])
 	}
 	leftovers, err := filepath.Glob(filepath.Join(os.TempDir(), "apportion-inventory-*"))

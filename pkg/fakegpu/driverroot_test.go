@@ -67,6 +67,7 @@ func TestNvcdiFindsADriver(t *testing.T) {
 	must(t, err)
 	libraries := "/" + libraryDir + "/"
 	want := []string{
+		"/usr/bin/nvidia-cuda-mps-control",
 		"/usr/bin/nvidia-smi",
 		libraries + "libcuda.so.580.95.05",
 		libraries + "libcudadebugger.so.580.95.05",

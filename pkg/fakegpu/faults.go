@@ -168,6 +168,17 @@ func (m *Machine) RaiseXID(id string, xid uint64) error {
 	})
 }
 
+// RaiseInstanceXID raises an XID in one GPU instance of a GPU in MIG mode.
+func (m *Machine) RaiseInstanceXID(id string, xid uint64, instance int) error {
+	return m.changeGPU(id, func(v view) error {
+		if _, ok := v.instance(instance); !ok {
+			return inputErrorf("GPU %s has no GPU instance %d", v.uuid, instance)
+		}
+		v.state.addInstanceEvent(v.uuid, nvml.EventTypeXidCriticalError, xid, uint32(instance))
+		return nil
+	})
+}
+
 // SetLoad sets what runs on a GPU.
 func (m *Machine) SetLoad(id string, load Load) error {
 	return m.UpdateLoad(id, func(current *Load) error {

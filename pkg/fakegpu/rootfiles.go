@@ -173,9 +173,10 @@ func addSysfs(entries map[string]rootEntry, st *state) {
 	}
 }
 
-// addPrograms adds nvidia-smi.
+// addPrograms adds nvidia-smi and the control of MPS.
 func addPrograms(entries map[string]rootEntry, st *state) {
 	entries["usr/bin/nvidia-smi"] = regular(smiScript(st), 0o755)
+	entries["usr/bin/nvidia-cuda-mps-control"] = regular(mpsControlScript, 0o755)
 }
 
 // smiLines are the GPUs and MIG devices as smi.sh reads them.

@@ -2,7 +2,11 @@ package fakegpu
 
 import (
 	_ "embed"
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 )
 
@@ -20,4 +24,17 @@ func smiScript(st *state) string {
 		"@CUDA@", fmt.Sprintf("%d.%d", cuda/1000, cuda%1000/10),
 		"@DEVICES@\n", smiLines(st),
 	).Replace(smiTemplate)
+}
+
+// TimeSlice is the time slice that was set for a GPU with nvidia-smi
+// compute-policy, as a number: 0 (the default), 1 (short), 2 (medium) or 3 (long).
+func (m *Machine) TimeSlice(uuid string) (string, error) {
+	data, err := os.ReadFile(filepath.Join(m.store.dir, "timeslices", filepath.Base(uuid)))
+	if errors.Is(err, fs.ErrNotExist) {
+		return "0", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("the time slice of GPU %s: %w", uuid, err)
+	}
+	return strings.TrimSpace(string(data)), nil
 }

@@ -58,9 +58,87 @@ row() {
 	printf '| %3s  %-46s %-14s %10s |\n' "$index" "$name" "$address" "$memory"
 }
 
+# find_gpu sets uuid and name to those of the GPU with the UUID or index "$1".
+find_gpu() {
+	wanted=$1
+	gpu=$(devices | {
+		index=0
+		while IFS='|' read -r kind _ uuid name _ _ state; do
+			[ "$kind" = gpu ] || continue
+			if [ "$uuid" = "$wanted" ] || [ "$index" = "$wanted" ]; then
+				echo "$state|$uuid|$name"
+			fi
+			index=$((index + 1))
+		done
+	})
+	[ -n "$gpu" ] || return 1
+	state=${gpu%%|*} gpu=${gpu#*|}
+	uuid=${gpu%%|*} name=${gpu#*|}
+	[ "$state" != lost ]
+}
+
+slice_name() {
+	case "$1" in
+	0) echo Default ;;
+	1) echo Short ;;
+	2) echo Medium ;;
+	3) echo Long ;;
+	*) return 1 ;;
+	esac
+}
+
+show_slice() {
+	[ "$kind" = gpu ] || return 0
+	value=0
+	[ ! -r "$slices/$uuid" ] || read -r value <"$slices/$uuid"
+	printf '| %3s  %-46s %-25s |\n' "$index" "$name" "$(slice_name "$value")"
+}
+
+# compute_policy shows the time slices or sets one. They are files in the machine's
+# folder, which only the node's own programs see.
+compute_policy() {
+	slices=${0%/root/usr/bin/nvidia-smi}/timeslices
+	target='' value='' show=no
+	while [ $# -gt 0 ]; do
+		case "$1" in
+		-l | --list) show=yes ;;
+		-i | --id) target=${2-} && shift ;;
+		--set-timeslice) value=${2-} && shift ;;
+		--set-timeslice=*) value=${1#*=} ;;
+		*)
+			echo "Invalid combination of input arguments. $1 is not known."
+			exit 2
+			;;
+		esac
+		shift
+	done
+	if [ "$show" = yes ]; then
+		each show_slice
+		return
+	fi
+	if ! name_of_slice=$(slice_name "$value"); then
+		echo "Invalid timeslice: \"$value\" is not 0 (Default), 1 (Short), 2 (Medium) or 3 (Long)."
+		exit 2
+	fi
+	if ! find_gpu "$target"; then
+		echo "No devices were found with the identifier \"$target\"."
+		exit 6
+	fi
+	if [ "$slices" = "$0/timeslices" ]; then
+		echo "Unable to set timeslice for GPU $uuid: Insufficient Permissions"
+		exit 4
+	fi
+	mkdir -p "$slices" && echo "$value" >"$slices/.$uuid" && mv "$slices/.$uuid" "$slices/$uuid" || exit 255
+	echo "Successfully set timeslice policy for GPU $uuid to $name_of_slice"
+}
+
 case "${1-}" in
 -L | --list-gpus)
 	each list
+	;;
+compute-policy)
+	shift
+	compute_policy "$@"
 	;;
 "")
 	line='+--------------------------------------------------------------------------------+'
@@ -73,7 +151,7 @@ case "${1-}" in
 	exit "$status"
 	;;
 *)
-	echo "nvidia-smi of a fake GPU knows only -L and no argument, not: $*" >&2
+	echo "nvidia-smi of a fake GPU knows only -L, compute-policy and no argument, not: $*" >&2
 	exit 2
 	;;
 esac

@@ -234,10 +234,15 @@ func (g *gpu) busy() bool { return len(g.Load.Processes) > 0 }
 
 // addEvent records an event of the whole GPU.
 func (s *state) addEvent(uuid string, kind, data uint64) {
+	s.addInstanceEvent(uuid, kind, data, noInstance)
+}
+
+// addInstanceEvent records an event of a GPU instance.
+func (s *state) addInstanceEvent(uuid string, kind, data uint64, instance uint32) {
 	s.LastEvent++
 	s.Events = append(s.Events, event{
 		Sequence: s.LastEvent, UUID: uuid, Type: kind, Data: data,
-		GPUInstance: noInstance, ComputeInstance: noInstance,
+		GPUInstance: instance, ComputeInstance: noInstance,
 	})
 	if extra := len(s.Events) - keptEvents; extra > 0 {
 		s.Events = slices.Delete(s.Events, 0, extra)

@@ -2,6 +2,7 @@ package inventory
 
 import (
 	"context"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -35,7 +36,8 @@ type eventListener struct {
 func eventKey(node Node) string {
 	parts := []string{node.Problem, node.DriverVersion.Raw}
 	for _, gpu := range node.GPUs {
-		parts = append(parts, gpu.PCIBusID, gpu.UUID)
+		// A lost GPU ends every wait of a listener that includes it.
+		parts = append(parts, gpu.PCIBusID, gpu.UUID, strconv.FormatBool(gpu.Problem == problemLost))
 	}
 	return strings.Join(parts, "\n")
 }
@@ -50,8 +52,8 @@ func (n *NVML) listen(ctx context.Context, key string) *eventListener {
 	if ret := n.lib.Init(); ret != nvml.SUCCESS {
 		return l
 	}
-	set, registered := n.registerEvents(logger)
-	if registered == 0 {
+	set, reporting := n.registerEvents(logger)
+	if len(reporting) == 0 {
 		if set != nil {
 			freeEvents(logger, set)
 		}
@@ -64,9 +66,48 @@ func (n *NVML) listen(ctx context.Context, key string) *eventListener {
 	l.done.Go(func() {
 		defer n.release(logger)
 		defer freeEvents(logger, set)
-		l.run(ctx, set)
+		l.run(ctx, set, func(event nvml.EventData) { n.noteEvent(logger, reporting, event) })
 	})
 	return l
+}
+
+// reporter is a GPU that reports events.
+type reporter struct {
+	dev  nvml.Device
+	uuid string
+}
+
+// noteEvent notes what an event says about a GPU's health.
+func (n *NVML) noteEvent(logger klog.Logger, reporting []reporter, event nvml.EventData) {
+	if event.EventType != nvml.EventTypeXidCriticalError {
+		logger.V(2).Info("NVML event", "type", event.EventType)
+		return
+	}
+	uuid := uuidOf(reporting, event.Device)
+	if uuid == "" {
+		logger.Error(nil, "An unknown GPU reported an error", "xid", event.EventData)
+		return
+	}
+	counts := n.xids.add(uuid, event)
+	logger.Info("GPU reported an error", "gpu", uuid, "xid", event.EventData, "gpuInstance", int32(event.GpuInstanceId), "byApplication", !counts)
+}
+
+// uuidOf is the UUID of the GPU that an event is about. One that fell off the bus
+// does not say it any more, but its handle is the one that was registered.
+func uuidOf(reporting []reporter, dev nvml.Device) string {
+	for _, r := range reporting {
+		if r.dev == dev {
+			return r.uuid
+		}
+	}
+	if dev == nil {
+		return ""
+	}
+	uuid, ret := dev.GetUUID()
+	if ret != nvml.SUCCESS {
+		return ""
+	}
+	return uuid
 }
 
 func (n *NVML) release(logger klog.Logger) {
@@ -81,26 +122,27 @@ func freeEvents(logger klog.Logger, set nvml.EventSet) {
 	}
 }
 
-// registerEvents makes an event set and returns how many GPUs report to it.
-func (n *NVML) registerEvents(logger klog.Logger) (nvml.EventSet, int) {
-	r := &reading{lib: n.lib, logger: logger, symbols: map[string]bool{}}
+// registerEvents makes an event set and returns the GPUs that report to it. In
+// MIG mode a GPU reports for its instances.
+func (n *NVML) registerEvents(logger klog.Logger) (nvml.EventSet, []reporter) {
+	r := newReading(n.lib, n.sysfs, logger)
 	for _, symbol := range []string{"nvmlEventSetCreate", "nvmlEventSetFree", "nvmlDeviceRegisterEvents", "nvmlDeviceGetSupportedEventTypes"} {
 		if !r.has(symbol) {
-			return nil, 0
+			return nil, nil
 		}
 	}
 	if !r.has("nvmlEventSetWait_v2", "nvmlEventSetWait") {
-		return nil, 0
+		return nil, nil
 	}
 	set, ret := n.lib.EventSetCreate()
 	if ret != nvml.SUCCESS {
-		return nil, 0
+		return nil, nil
 	}
 	count, ret := n.lib.DeviceGetCount()
 	if ret != nvml.SUCCESS {
-		return set, 0
+		return set, nil
 	}
-	registered := 0
+	var reporting []reporter
 	for i := range count {
 		dev, ret := n.lib.DeviceGetHandleByIndex(i)
 		if ret != nvml.SUCCESS {
@@ -114,17 +156,21 @@ func (n *NVML) registerEvents(logger klog.Logger) (nvml.EventSet, int) {
 			logger.V(4).Info("No events from GPU", "index", i, "reason", ret.Error())
 			continue
 		}
-		registered++
+		uuid, ret := dev.GetUUID()
+		if ret != nvml.SUCCESS {
+			logger.V(4).Info("UUID of GPU cannot be read", "index", i, "reason", ret.Error())
+		}
+		reporting = append(reporting, reporter{dev: dev, uuid: uuid})
 	}
-	return set, registered
+	return set, reporting
 }
 
-func (l *eventListener) run(ctx context.Context, set nvml.EventSet) {
+func (l *eventListener) run(ctx context.Context, set nvml.EventSet, note func(nvml.EventData)) {
 	logger := klog.FromContext(ctx)
 	for ctx.Err() == nil {
 		switch event, ret := set.Wait(eventWait); ret {
 		case nvml.SUCCESS:
-			logger.V(2).Info("NVML event", "type", event.EventType, "data", event.EventData)
+			note(event)
 			l.notify()
 		case nvml.ERROR_TIMEOUT:
 		default:

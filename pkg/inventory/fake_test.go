@@ -138,6 +138,9 @@ func plainGPU(uuid, address string) *mock.Device {
 		GetSupportedEventTypesFunc: func() (uint64, nvml.Return) {
 			return nvml.EventTypeXidCriticalError | nvml.EventTypePState, nvml.SUCCESS
 		},
+		GetMemoryLimits_v1Func: func(string) (nvml.MemoryLimits_v1, nvml.Return) {
+			return nvml.MemoryLimits_v1{}, nvml.ERROR_NOT_SUPPORTED
+		},
 		RegisterEventsFunc: func(uint64, nvml.EventSet) nvml.Return { return nvml.SUCCESS },
 	}
 }

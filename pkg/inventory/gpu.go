@@ -1,6 +1,7 @@
 package inventory
 
 import (
+	"context"
 	"io/fs"
 	"strings"
 
@@ -23,6 +24,15 @@ type reading struct {
 	logger klog.Logger
 	// symbols remembers which of the library's functions exist.
 	symbols map[string]bool
+	// instances are the UUIDs of the GPUs whose MIG instances were all read.
+	instances map[string]bool
+}
+
+func newReading(lib nvml.Interface, sysfs fs.ReadLinkFS, logger klog.Logger) *reading {
+	return &reading{
+		lib: lib, words: device.New(lib), sysfs: sysfs, logger: logger,
+		symbols: map[string]bool{}, instances: map[string]bool{},
+	}
 }
 
 // has says whether the library has one of some functions, which are names of one
@@ -78,6 +88,21 @@ func (g *gpuReading) ok(property string, ret nvml.Return) bool {
 	return false
 }
 
+// gpus reads all GPUs, and separates those whose PCI address cannot be read.
+func (r *reading) gpus(ctx context.Context, count int) (named, unnamed []GPU) {
+	for i := range count {
+		if ctx.Err() != nil {
+			break
+		}
+		if gpu := r.gpu(i); gpu.PCIBusID != "" {
+			named = append(named, gpu)
+		} else {
+			unnamed = append(unnamed, gpu)
+		}
+	}
+	return named, unnamed
+}
+
 // gpu reads the GPU with an index.
 func (r *reading) gpu(index int) GPU {
 	g := &gpuReading{reading: r, gpu: GPU{Index: index}}
@@ -92,6 +117,7 @@ func (r *reading) gpu(index int) GPU {
 	g.product()
 	g.platform()
 	if g.gpu.Problem != problemLost {
+		g.memoryLimits()
 		g.mig()
 		g.nvlink()
 	}
@@ -149,6 +175,29 @@ func (g *gpuReading) product() {
 	}
 	if memory, ret := g.dev.GetMemoryInfo(); g.ok("memory", ret) && memory.Total > 0 {
 		g.gpu.MemoryBytes = &memory.Total
+	}
+}
+
+// cgroupRoot is where cgroup v2 is mounted. NVML's memory limits are those of a
+// cgroup, and the root has none.
+const cgroupRoot = "/sys/fs/cgroup"
+
+// memoryLimits finds out whether NVML can limit the memory of a cgroup. Only the
+// question is asked; no limit is set.
+func (g *gpuReading) memoryLimits() {
+	supported := false
+	g.gpu.MemoryLimits = &supported
+	if !g.has("nvmlDeviceSetMemoryLimits_v1") || !g.has("nvmlDeviceGetMemoryLimits_v1") {
+		return
+	}
+	switch _, ret := g.dev.GetMemoryLimits_v1(cgroupRoot); ret {
+	case nvml.SUCCESS, nvml.ERROR_NOT_FOUND, nvml.ERROR_OPERATING_SYSTEM:
+		// It looked for limits: there are none, or it found no such cgroup.
+		supported = true
+	case nvml.ERROR_NOT_SUPPORTED:
+	default:
+		g.gpu.MemoryLimits = nil
+		g.ok("memory limits", ret)
 	}
 }
 

@@ -2,11 +2,14 @@ package inventory
 
 import (
 	"cmp"
+	"context"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	"k8s.io/klog/v2"
 )
 
 // mig reads what the GPU can do with partitions and which it has.
@@ -29,8 +32,8 @@ func (g *gpuReading) mig() {
 	g.gpu.MIG.Enabled, g.gpu.MIG.Pending = &enabled, &willBe
 
 	profiles := g.migProfiles()
-	if enabled {
-		g.migInstances(profiles)
+	if !enabled || g.migInstances(profiles) {
+		g.instances[g.gpu.UUID] = true
 	}
 }
 
@@ -94,14 +97,48 @@ func comparePlacements(a, b MIGPlacement) int {
 	return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(a.Size, b.Size))
 }
 
-// migProfileName gives the name that nvidia-smi shows, "1g.10gb+me". Newer
-// libraries say it; else it follows from the profile's size and kind.
-func (g *gpuReading) migProfileName(index int, info nvml.GpuInstanceProfileInfo) string {
-	if name := g.migProfileNameFromNVML(index); name != "" {
-		return name
+// NamedMIGProfile is a GPU instance profile as NVML takes it, with its name.
+type NamedMIGProfile struct {
+	// Name is the one that [MIGProfile.Name] has.
+	Name string
+	Info nvml.GpuInstanceProfileInfo
+}
+
+// MIGProfiles yields the GPU instance profiles of a GPU under the names by which
+// a [Node] knows them, in the order of NVML's constants. Two may mean the same
+// profile. A profile that cannot be read is an error in its place. The library
+// must have nvmlDeviceGetGpuInstanceProfileInfo.
+func MIGProfiles(ctx context.Context, lib nvml.Interface, dev nvml.Device) iter.Seq2[NamedMIGProfile, error] {
+	return func(yield func(NamedMIGProfile, error) bool) {
+		g := &gpuReading{reading: newReading(lib, nil, klog.FromContext(ctx)), dev: dev}
+		if memory, ret := dev.GetMemoryInfo(); ret == nvml.SUCCESS && memory.Total > 0 {
+			g.gpu.MemoryBytes = &memory.Total
+		}
+		for index := range nvml.GPU_INSTANCE_PROFILE_COUNT {
+			info, ret := dev.GetGpuInstanceProfileInfo(index)
+			if ret == nvml.ERROR_NOT_SUPPORTED || ret == nvml.ERROR_INVALID_ARGUMENT {
+				continue
+			}
+			profile, err := NamedMIGProfile{Info: info}, error(nil)
+			if ret != nvml.SUCCESS {
+				err = fmt.Errorf("read the MIG profile with the number %d: %w", index, ret)
+			} else if profile.Name = g.migProfileName(index, info); profile.Name == "" {
+				err = fmt.Errorf("name the MIG profile with the number %d: the size of the GPU's memory cannot be read", index)
+			}
+			if !yield(profile, err) {
+				return
+			}
+		}
 	}
+}
+
+// migProfileName gives the name that nvidia-smi shows, "1g.10gb+me". It follows
+// from the profile's size and kind. Newer libraries say it too, but may do so
+// only in MIG mode (nvml.h), and a name must not change with the mode; so they
+// are asked only where the size of the GPU's memory is not known.
+func (g *gpuReading) migProfileName(index int, info nvml.GpuInstanceProfileInfo) string {
 	if g.gpu.MemoryBytes == nil {
-		return ""
+		return g.migProfileNameFromNVML(index)
 	}
 	// go-nvlib rounds the memory as nvidia-smi does; its own names lack some
 	// kinds of profile, so only the size is taken.
@@ -146,11 +183,12 @@ func migProfileSuffix(index int) string {
 	return ""
 }
 
-// migInstances reads the GPU instances that exist.
-func (g *gpuReading) migInstances(profiles []nvml.GpuInstanceProfileInfo) {
+// migInstances reads the GPU instances that exist, and says whether it read all.
+func (g *gpuReading) migInstances(profiles []nvml.GpuInstanceProfileInfo) bool {
 	if !g.has("nvmlDeviceGetGpuInstances") || !g.has("nvmlGpuInstanceGetInfo") {
-		return
+		return false
 	}
+	all := len(profiles) > 0
 	uuids := g.migUUIDs()
 	asked := map[uint32]bool{}
 	for _, profile := range profiles {
@@ -161,11 +199,13 @@ func (g *gpuReading) migInstances(profiles []nvml.GpuInstanceProfileInfo) {
 		asked[profile.Id] = true
 		instances, ret := g.dev.GetGpuInstances(&profile)
 		if !g.ok("GPU instances", ret) {
+			all = false
 			continue
 		}
 		for _, instance := range instances {
 			info, ret := instance.GetInfo()
 			if !g.ok("GPU instance", ret) {
+				all = all && ret == nvml.ERROR_NOT_FOUND // destroyed just now
 				continue
 			}
 			g.gpu.MIG.Instances = append(g.gpu.MIG.Instances, MIGInstance{
@@ -179,6 +219,7 @@ func (g *gpuReading) migInstances(profiles []nvml.GpuInstanceProfileInfo) {
 	slices.SortFunc(g.gpu.MIG.Instances, func(a, b MIGInstance) int {
 		return cmp.Or(comparePlacements(a.Placement, b.Placement), cmp.Compare(a.ID, b.ID))
 	})
+	return all
 }
 
 // migUUIDs returns the UUID of the first MIG device (compute instance) of each

@@ -12,7 +12,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/NVIDIA/go-nvlib/pkg/nvlib/device"
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"k8s.io/klog/v2"
 )
@@ -28,15 +27,19 @@ type Options struct {
 	SysFS fs.ReadLinkFS
 	// PollInterval is how often Watch reads at least, 10 seconds if zero.
 	PollInterval time.Duration
+	// IgnoreXIDs are further XIDs that say nothing about a GPU's health, beside
+	// those that applications cause by themselves (13, 31, 43, 45, 68 and 109).
+	IgnoreXIDs []int
 }
 
 // NVML reads the node's GPUs through NVML and sysfs. Its methods may be called
 // concurrently.
 type NVML struct {
 	lib   nvml.Interface
-	words device.Interface
 	sysfs fs.ReadLinkFS
 	poll  time.Duration
+
+	xids *xidLog
 
 	// lastRead is when the hardware was last read to the end, in nanoseconds since
 	// 1970; 0 before.
@@ -50,20 +53,26 @@ type NVML struct {
 	bound []string
 	// known are the GPUs that were read before, by PCI address.
 	known map[string]GPU
+	// lost are the UUIDs of the GPUs that were lost at the last reading.
+	lost map[string]bool
+	// driver is the driver's version at the last reading.
+	driver string
 }
 
 var _ Source = (*NVML)(nil)
 
 // NewNVML returns a source that has read nothing yet.
 func NewNVML(o Options) *NVML {
-	n := &NVML{lib: o.Library, sysfs: o.SysFS, poll: o.PollInterval, known: map[string]GPU{}}
+	n := &NVML{
+		lib: o.Library, sysfs: o.SysFS, poll: o.PollInterval, xids: newXIDLog(o.IgnoreXIDs),
+		known: map[string]GPU{}, lost: map[string]bool{},
+	}
 	if n.sysfs == nil {
 		n.sysfs = hostSysFS()
 	}
 	if n.poll <= 0 {
 		n.poll = defaultPollInterval
 	}
-	n.words = device.New(n.lib)
 	return n
 }
 
@@ -108,9 +117,12 @@ func (n *NVML) Close() error {
 
 func (n *NVML) read(ctx context.Context) Node {
 	logger := klog.FromContext(ctx)
+	var cured cures
+	xids := n.xids.all()
 	// NVML lists the GPUs that were there when it was initialised.
 	if bound := n.boundAddresses(); n.initialized && !slices.Equal(bound, n.bound) {
 		logger.V(2).Info("The set of GPUs at the driver changed, initializing NVML again", "before", n.bound, "now", bound)
+		cured.unbound = slices.DeleteFunc(slices.Clone(n.bound), func(address string) bool { return slices.Contains(bound, address) })
 		n.shutdownLogged(logger)
 	}
 	count, ret := n.count()
@@ -121,30 +133,46 @@ func (n *NVML) read(ctx context.Context) Node {
 	}
 	if ret != nvml.SUCCESS {
 		n.shutdownLogged(logger)
+		if ret == nvml.ERROR_DRIVER_NOT_LOADED {
+			n.xids.forgetAll()
+		}
 		return n.unreadable(ret)
 	}
-	r := &reading{lib: n.lib, words: n.words, sysfs: n.sysfs, logger: logger, symbols: map[string]bool{}}
+	r := newReading(n.lib, n.sysfs, logger)
 	node := Node{GPUs: make([]GPU, 0, count)}
 	if raw, ret := n.lib.SystemGetDriverVersion(); ret == nvml.SUCCESS {
 		node.DriverVersion = parseVersion(raw)
+		cured.driver = n.driver != "" && n.driver != raw
+		n.driver = raw
 	}
 	if v, ret := r.cudaDriverVersion(); ret == nvml.SUCCESS {
 		node.CUDADriverVersion = cudaVersion(v)
 	}
-	var unnamed []GPU
-	for i := range count {
-		if ctx.Err() != nil {
-			break
-		}
-		if gpu := r.gpu(i); gpu.PCIBusID != "" {
-			node.GPUs = append(node.GPUs, gpu)
-		} else {
-			unnamed = append(unnamed, gpu)
+	named, unnamed := r.gpus(ctx, count)
+	if ctx.Err() != nil {
+		return node // which is not used
+	}
+	node.GPUs = n.recall(named, unnamed)
+	slices.SortStableFunc(node.GPUs, compareGPUs)
+	cured.back, cured.instances = n.back(node.GPUs), r.instances
+	n.xids.settle(logger, xids, node.GPUs, cured)
+	return node
+}
+
+// back returns the UUIDs of the GPUs that were lost at the last reading and are
+// not now.
+func (n *NVML) back(gpus []GPU) map[string]bool {
+	back, lost := map[string]bool{}, map[string]bool{}
+	for _, gpu := range gpus {
+		switch {
+		case gpu.Problem == problemLost:
+			lost[gpu.UUID] = true
+		case n.lost[gpu.UUID]:
+			back[gpu.UUID] = true
 		}
 	}
-	node.GPUs = n.recall(node.GPUs, unnamed)
-	slices.SortStableFunc(node.GPUs, compareGPUs)
-	return node
+	n.lost = lost
+	return back
 }
 
 // count initialises NVML where needed and counts the GPUs.

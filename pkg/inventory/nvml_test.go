@@ -37,6 +37,7 @@ func wantPlain(index int, uuid, address string) GPU {
 		CUDAComputeCapability: Version{Raw: "8.9", Semver: "8.9.0"},
 		MemoryBytes:           ptr(uint64(24152899584)),
 		MIG:                   MIG{Capable: ptr(false)},
+		MemoryLimits:          ptr(false),
 	}
 }
 

@@ -48,6 +48,7 @@ func readOldLibrary(t *testing.T, path string) {
 			CUDAComputeCapability: Version{Raw: "3.7", Semver: "3.7.0"},
 			MemoryBytes:           ptr(uint64(11996954624)),
 			MIG:                   MIG{Capable: ptr(false)},
+			MemoryLimits:          ptr(false),
 		}},
 	}
 	if diff := cmp.Diff(want, snapshot(t, n)); diff != "" {

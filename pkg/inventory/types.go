@@ -76,10 +76,27 @@ type GPU struct {
 	MIG MIG `json:"mig,omitzero"`
 	// NVLink says which GPUs it is linked with.
 	NVLink NVLink `json:"nvlink,omitzero"`
+	// MemoryLimits is true if NVML can limit the memory that a cgroup may take on
+	// this GPU (nvmlDeviceSetMemoryLimits_v1 and nvmlDeviceGetMemoryLimits_v1).
+	MemoryLimits *bool `json:"memoryLimits,omitempty"`
+	// XIDs are the critical errors that the driver reported since this process
+	// began to listen and that nothing has cured since, sorted and distinct.
+	// Those that an application causes by itself are left out (see
+	// [Options.IgnoreXIDs]).
+	XIDs []XID `json:"xids,omitempty"`
 	// Problem says in words why the GPU cannot be used or cannot be read ("GPU
 	// is lost"). Empty for a GPU in order. Properties that merely do not exist
 	// on this hardware are no problem.
 	Problem string `json:"problem,omitempty"`
+}
+
+// XID is a critical error that NVIDIA's driver reported (an Xid message).
+type XID struct {
+	// Code is the number in NVIDIA's Xid catalog, for example 79.
+	Code int `json:"code"`
+	// GPUInstance is the id of the GPU instance that it struck
+	// ([MIGInstance.ID]); nil where it concerns the whole GPU.
+	GPUInstance *int `json:"gpuInstance,omitempty"`
 }
 
 // MIG describes the Multi-Instance GPU feature of one GPU.

@@ -8,7 +8,8 @@ import (
 )
 
 // Watch implements [Source]. It reads at each poll, and at once when NVML reports
-// an event (an XID, a change of the MIG layout) where it does so.
+// an event (an XID, a change of the MIG layout) where it does so. An XID is
+// reported before the hardware is read.
 func (n *NVML) Watch(ctx context.Context, changed func(Node)) {
 	ticker := time.NewTicker(n.poll)
 	defer ticker.Stop()
@@ -46,8 +47,20 @@ func (n *NVML) Watch(ctx context.Context, changed func(Node)) {
 			polled = true
 		case <-events.wake:
 			polled = false
+			// Reading a GPU that has just failed may take long.
+			if node := n.withXIDs(*last); !reflect.DeepEqual(*last, node) {
+				changed(node)
+				last = &node
+			}
 		}
 	}
+}
+
+// withXIDs is a node with the XIDs that are known now.
+func (n *NVML) withXIDs(node Node) Node {
+	node.GPUs = slices.Clone(node.GPUs)
+	n.xids.fill(node.GPUs)
+	return node
 }
 
 // hardwareChanged says whether GPUs came or went at the kernel driver since NVML
