@@ -104,20 +104,68 @@ func checkPool(t *testing.T, slices []resourceslice.Slice) {
 	}
 }
 
+// policies are what an administrator, a cluster or the claims on the node may make
+// of the devices.
+func policies(node inventory.Node) map[string]devicemodel.Policy {
+	claimed := devicemodel.Policy{TaintDomain: driverName, MemoryEnforcement: devicemodel.MemoryEnforcementNVML}
+	for _, gpu := range node.GPUs {
+		for i, profile := range gpu.MIG.Profiles {
+			for _, placement := range profile.Placements {
+				if i%2 == 0 {
+					claimed.Held = append(claimed.Held, devicemodel.HeldPartition{GPU: gpu.UUID, Profile: profile.Name, Start: placement.Start, GPUInstance: 1})
+				} else {
+					claimed.Missing = append(claimed.Missing, devicemodel.MissingPartition{GPU: gpu.UUID, Profile: profile.Name, Start: placement.Start})
+				}
+			}
+		}
+	}
+	return map[string]devicemodel.Policy{
+		"zero":          {},
+		"exclusive":     {NoShares: true, TaintDomain: driverName},
+		"no partitions": {NoPartitions: true},
+		"neither":       {NoPartitions: true, NoShares: true},
+		"sharing":       {Sharing: devicemodel.SharingPolicy{MaxShares: 3, MinMemory: 5<<30 + 1, ReservedMemory: 12345}},
+		"one share":     {Sharing: devicemodel.SharingPolicy{MaxShares: 1, MinMemory: 1 << 60}},
+		"claimed":       claimed,
+	}
+}
+
+// check checks the slices under every policy. Of a policy of zero value there must
+// be a number of devices.
 func check(t *testing.T, node inventory.Node, wantDevices int) {
 	t.Helper()
-	slices := devicemodel.Build(node, devicemodel.Policy{}).Slices()
+	for name, policy := range policies(node) {
+		if devices := checkSlices(t, name, devicemodel.Build(node, policy).Slices()); name == "zero" && devices != wantDevices {
+			t.Errorf("%d devices are published, want %d", devices, wantDevices)
+		}
+	}
+}
+
+// checkSlices returns the number of devices.
+func checkSlices(t *testing.T, policy string, slices []resourceslice.Slice) int {
+	t.Helper()
 	devices := 0
 	for _, object := range objects(slices) {
 		if err := create(t, object); err != nil {
-			t.Errorf("slice %s: %v", object.Name, err)
+			t.Errorf("policy %s, slice %s: %v", policy, object.Name, err)
 		}
 		devices += len(object.Spec.Devices)
 	}
-	if devices != wantDevices {
-		t.Errorf("%d devices are published, want %d", devices, wantDevices)
-	}
 	checkPool(t, slices)
+	return devices
+}
+
+// devicesOf is how many devices a GPU of a product has: itself, and each profile at
+// each placement. Where the MIG mode needs a reset, and is off, it has only itself.
+func devicesOf(product fakegpu.Product) int {
+	devices := 1
+	if product.MIG == nil || product.MIG.ModeNeedsReset {
+		return devices
+	}
+	for _, profile := range product.MIG.Profiles {
+		devices += len(profile.Placements.Starts)
+	}
+	return devices
 }
 
 func read(t *testing.T, products ...string) inventory.Node {
@@ -151,7 +199,7 @@ func TestEveryProductInEveryNumber(t *testing.T) {
 			for n := range 17 {
 				some := node
 				some.GPUs = node.GPUs[:n]
-				t.Run(fmt.Sprint(n), func(t *testing.T) { check(t, some, n) })
+				t.Run(fmt.Sprint(n), func(t *testing.T) { check(t, some, n*devicesOf(product)) })
 			}
 		})
 	}
@@ -159,10 +207,44 @@ func TestEveryProductInEveryNumber(t *testing.T) {
 
 func TestAllProductsInOneNode(t *testing.T) {
 	var products []string
+	devices := 0
+	for _, product := range fakegpu.Products() {
+		products = append(products, product.Name)
+		devices += devicesOf(product)
+	}
+	check(t, read(t, products...), devices)
+}
+
+// Every GPU with an architecture whose mode needs no reset, with everything that a
+// machine can have wrong, and with partitions that an administrator made.
+func TestDamagedAndPartitionedNode(t *testing.T) {
+	var products []string
 	for _, product := range fakegpu.Products() {
 		products = append(products, product.Name)
 	}
-	check(t, read(t, products...), len(products))
+	node := read(t, products...)
+	devices := 0
+	for i := range node.GPUs {
+		gpu := &node.GPUs[i]
+		gpu.Architecture = "Next"
+		gpu.Problem = strings.Repeat("ä", 300)
+		on := true
+		gpu.MIG.Enabled = &on
+		for code := range 40 {
+			gpu.XIDs = append(gpu.XIDs, inventory.XID{Code: code})
+		}
+		if len(gpu.MIG.Profiles) == 0 {
+			devices++
+			continue
+		}
+		gpu.MIG.Profiles[0].MaxInstances = 1
+		gpu.MIG.Instances = []inventory.MIGInstance{{
+			ID: 1, ProfileID: gpu.MIG.Profiles[0].ID, Placement: gpu.MIG.Profiles[0].Placements[0], UUID: fmt.Sprintf("MIG-%d", i),
+		}}
+		// The first profile is that of the whole GPU: nothing fits beside it.
+		devices++
+	}
+	check(t, node, devices)
 }
 
 // Hardware and firmware may say anything.

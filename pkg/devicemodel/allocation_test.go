@@ -18,35 +18,41 @@ import (
 
 const testDriver = "gpu.apportion.dev"
 
-// gpuClass is the lister of one class, which takes any device of the driver.
-type gpuClass struct{}
+// classes is the lister of the chart's classes: "gpu" for GPUs and shares of them,
+// "mig" for partitions, and "any".
+type classes struct{}
 
-func (gpuClass) class() *resourceapi.DeviceClass {
-	return &resourceapi.DeviceClass{
-		ObjectMeta: metav1.ObjectMeta{Name: testDriver},
-		Spec: resourceapi.DeviceClassSpec{Selectors: []resourceapi.DeviceSelector{
-			{CEL: &resourceapi.CELDeviceSelector{Expression: `device.driver == "gpu.apportion.dev" && device.attributes["gpu.apportion.dev"].type == "gpu"`}},
-		}},
+func (classes) Get(name string) (*resourceapi.DeviceClass, error) {
+	expression := `device.driver == "gpu.apportion.dev"`
+	if name != "any" {
+		expression += fmt.Sprintf(` && device.attributes["gpu.apportion.dev"].type == %q`, name)
 	}
+	return &resourceapi.DeviceClass{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       resourceapi.DeviceClassSpec{Selectors: []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: expression}}}},
+	}, nil
 }
 
-func (c gpuClass) List() ([]*resourceapi.DeviceClass, error) {
-	return []*resourceapi.DeviceClass{c.class()}, nil
+func (c classes) List() ([]*resourceapi.DeviceClass, error) {
+	var list []*resourceapi.DeviceClass
+	for _, name := range []string{"any", TypeGPU, TypeMIG} {
+		class, err := c.Get(name)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, class)
+	}
+	return list, nil
 }
-func (c gpuClass) Get(string) (*resourceapi.DeviceClass, error) { return c.class(), nil }
 
 // scheduler is kube-scheduler's allocator for one node, and what it gave out.
 type scheduler struct {
-	state  structured.AllocatedState
-	claims int
+	claims [][]resourceapi.DeviceRequestAllocationResult
+	cache  *cel.Cache
 }
 
 func newScheduler() *scheduler {
-	return &scheduler{state: structured.AllocatedState{
-		AllocatedDevices:         sets.New[structured.DeviceID](),
-		AllocatedSharedDeviceIDs: sets.New[structured.SharedDeviceID](),
-		AggregatedCapacity:       structured.NewConsumedCapacityCollection(),
-	}}
+	return &scheduler{cache: cel.NewCache(100, cel.Features{EnableConsumableCapacity: true})}
 }
 
 // defaults are the gates of Kubernetes 1.37.
@@ -54,6 +60,33 @@ var defaults = structured.Features{
 	AdminAccess: true, ConsumableCapacity: true, DeviceBindingAndStatus: true, DeviceTaints: true,
 	FractionalCapacityRange: true, PartitionableDevices: true, PrioritizedList: true,
 }
+
+// state is what kube-scheduler knows of the claims that have devices. Admin access
+// holds nothing.
+func (s *scheduler) state() structured.AllocatedState {
+	state := structured.AllocatedState{
+		AllocatedDevices:         sets.New[structured.DeviceID](),
+		AllocatedSharedDeviceIDs: sets.New[structured.SharedDeviceID](),
+		AggregatedCapacity:       structured.NewConsumedCapacityCollection(),
+	}
+	for _, results := range s.claims {
+		for _, device := range results {
+			id := structured.MakeDeviceID(device.Driver, device.Pool, device.Device)
+			switch {
+			case device.AdminAccess != nil && *device.AdminAccess:
+			case device.ShareID == nil:
+				state.AllocatedDevices.Insert(id)
+			default:
+				state.AllocatedSharedDeviceIDs.Insert(structured.MakeSharedDeviceID(id, device.ShareID))
+				state.AggregatedCapacity.Insert(structured.NewDeviceConsumedCapacity(id, device.ConsumedCapacity))
+			}
+		}
+	}
+	return state
+}
+
+// free ends all claims.
+func (s *scheduler) free() { s.claims = nil }
 
 // place returns the devices that a new claim gets, and none if it has to wait.
 func (s *scheduler) place(t *testing.T, m *Model, spec resourceapi.DeviceClaim) []string {
@@ -72,13 +105,13 @@ func (s *scheduler) place(t *testing.T, m *Model, spec resourceapi.DeviceClaim) 
 			},
 		})
 	}
-	allocator, err := structured.NewAllocator(t.Context(), defaults, s.state, gpuClass{}, objects, cel.NewCache(1, cel.Features{EnableConsumableCapacity: true}))
+	allocator, err := structured.NewAllocator(t.Context(), defaults, s.state(), classes{}, objects, s.cache)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.claims++
+	number := len(s.claims)
 	claim := &resourceapi.ResourceClaim{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("claim-%d", s.claims), UID: types.UID(fmt.Sprint(s.claims))},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("claim-%d", number), UID: types.UID(fmt.Sprint(number))},
 		Spec:       resourceapi.ResourceClaimSpec{Devices: spec},
 	}
 	results, err := allocator.Allocate(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-a"}}, []*resourceapi.ResourceClaim{claim})
@@ -87,40 +120,75 @@ func (s *scheduler) place(t *testing.T, m *Model, spec resourceapi.DeviceClaim) 
 	}
 	var names []string
 	for _, result := range results {
+		s.claims = append(s.claims, result.Devices.Results)
 		for _, device := range result.Devices.Results {
 			names = append(names, device.Device)
-			if device.AdminAccess != nil && *device.AdminAccess {
-				continue // holds nothing, also to kube-scheduler
-			}
-			id := structured.MakeDeviceID(device.Driver, device.Pool, device.Device)
-			if device.ShareID == nil {
-				s.state.AllocatedDevices.Insert(id)
-				continue
-			}
-			s.state.AllocatedSharedDeviceIDs.Insert(structured.MakeSharedDeviceID(id, device.ShareID))
-			s.state.AggregatedCapacity.Insert(structured.NewDeviceConsumedCapacity(id, device.ConsumedCapacity))
 		}
 	}
 	return names
 }
 
-// gpus asks for whole GPUs, or for shares if amounts are given.
-func gpus(count int64, amounts ...string) resourceapi.DeviceClaim {
-	request := resourceapi.ExactDeviceRequest{DeviceClassName: testDriver, AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: count}
-	if len(amounts) > 0 {
-		request.Capacity = &resourceapi.CapacityRequirements{Requests: map[resourceapi.QualifiedName]resource.Quantity{}}
-		for i, name := range []resourceapi.QualifiedName{CapacityMemory, CapacityComputePercent}[:len(amounts)] {
-			request.Capacity.Requests[name] = resource.MustParse(amounts[i])
-		}
+// devices asks for a number of devices of a class that an expression selects, if
+// one is given.
+func devices(class string, count int64, expression string) resourceapi.DeviceClaim {
+	request := resourceapi.ExactDeviceRequest{DeviceClassName: class, AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: count}
+	if expression != "" {
+		request.Selectors = []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: expression}}}
 	}
 	return resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{{Name: "gpu", Exactly: &request}}}
 }
 
-// onlooker asks for admin access to a GPU, for none of its memory.
-func onlooker() resourceapi.DeviceClaim {
-	claim := gpus(1, "0")
+// amounting is the claim with amounts of the memory, and then of the other
+// capacities, that it asks for.
+func amounting(claim resourceapi.DeviceClaim, memory string, others ...string) resourceapi.DeviceClaim {
+	requests := map[resourceapi.QualifiedName]resource.Quantity{CapacityMemory: resource.MustParse(memory)}
+	for i := 0; i < len(others); i += 2 {
+		requests[resourceapi.QualifiedName(others[i])] = resource.MustParse(others[i+1])
+	}
+	claim.Requests[0].Exactly.Capacity = &resourceapi.CapacityRequirements{Requests: requests}
+	return claim
+}
+
+// gpus asks for whole GPUs, or for shares if amounts of memory and of compute are
+// given.
+func gpus(count int64, amounts ...string) resourceapi.DeviceClaim {
+	claim := devices(TypeGPU, count, "")
+	switch len(amounts) {
+	case 1:
+		claim = amounting(claim, amounts[0])
+	case 2:
+		claim = amounting(claim, amounts[0], CapacityComputePercent, amounts[1])
+	}
+	return claim
+}
+
+// partitions asks for partitions of a profile.
+func partitions(count int64, profile string) resourceapi.DeviceClaim {
+	return devices(TypeMIG, count, fmt.Sprintf(`device.attributes["gpu.apportion.dev"].profile == %q`, profile))
+}
+
+// looking is the claim with admin access, for none of the device's memory.
+func looking(claim resourceapi.DeviceClaim, others ...string) resourceapi.DeviceClaim {
+	claim = amounting(claim, "0", others...)
 	claim.Requests[0].Exactly.AdminAccess = ptr(true)
 	return claim
+}
+
+func onlooker() resourceapi.DeviceClaim { return looking(gpus(1)) }
+
+// step is a claim that comes, and what it gets.
+type step struct {
+	claim resourceapi.DeviceClaim
+	want  string // device names, "[]" if the claim has to wait
+}
+
+func (s *scheduler) follow(t *testing.T, m *Model, steps []step) {
+	t.Helper()
+	for i, step := range steps {
+		if got := fmt.Sprint(s.place(t, m, step.claim)); got != step.want {
+			t.Errorf("claim %d got %s, want %s", i+1, got, step.want)
+		}
+	}
 }
 
 func linkedGPUs(count int64) resourceapi.DeviceClaim {
@@ -148,10 +216,6 @@ func TestSchedulerSharesOrGivesWhole(t *testing.T) {
 		a30(uuidC, "0000:03:00.0", "0000:01:00.0"), a30(uuidD, "0000:04:00.0", "0000:02:00.0"),
 	)
 	const a, b, c, d = "gpu-4f3a1b2c", "gpu-0badcafe", "gpu-cccccccc", "gpu-dddddddd"
-	type step struct {
-		claim resourceapi.DeviceClaim
-		want  string // device names, "[]" if the claim has to wait
-	}
 	for _, tc := range []struct {
 		name  string
 		node  inventory.Node
@@ -174,12 +238,10 @@ func TestSchedulerSharesOrGivesWhole(t *testing.T) {
 		{"no three are linked", pairs, []step{{linkedGPUs(3), "[]"}}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			s, m := newScheduler(), Build(tc.node, Policy{})
-			for i, step := range tc.steps {
-				if got := fmt.Sprint(s.place(t, m, step.claim)); got != step.want {
-					t.Errorf("claim %d got %s, want %s", i+1, got, step.want)
-				}
-			}
+			newScheduler().follow(t, Build(tc.node, Policy{}), tc.steps)
+			t.Run("without partitions", func(t *testing.T) {
+				newScheduler().follow(t, Build(tc.node, Policy{NoPartitions: true}), tc.steps)
+			})
 		})
 	}
 }

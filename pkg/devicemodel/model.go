@@ -4,8 +4,9 @@
 //
 // It is pure: equal input gives deeply equal output, whatever the order of the
 // GPUs. It does no I/O and reads no clock, environment variable or feature gate.
-// It knows the rules of the resource.k8s.io API for devices, but not claims, and
-// not who holds a device.
+// It knows the rules of the resource.k8s.io API for devices, and what kube-scheduler
+// makes of them. It does not know claims, nor who holds a device: of the partitions
+// that are in use it is told with the policy.
 package devicemodel
 
 import (
@@ -27,7 +28,7 @@ type Model struct {
 	// All devices of one GPU are neighbours.
 	Devices []Device
 	// CounterSets has one set for each physical GPU that has devices, in the same
-	// order.
+	// order; none where the policy offers no partitions.
 	CounterSets []resourceapi.CounterSet
 	// Skipped are the GPUs of the node that have no device, in the same order.
 	Skipped []Skipped
@@ -43,16 +44,30 @@ type Device struct {
 	GPUUUID string
 	// PCIBusID is the GPU's PCI address ("dddd:bb:dd.f"), empty if unknown.
 	PCIBusID string
-	// Minor is the number in /dev/nvidiaN, nil if unknown.
+	// Minor is the number in the GPU's /dev/nvidiaN, nil if unknown.
 	Minor *int
+	// Partition says what a partition is, nil for a whole GPU.
+	Partition *Partition
+	// MIGDevice is the UUID ("MIG-...") of a partition that somebody else made,
+	// which must not be destroyed. It is empty for one that is made on demand.
+	MIGDevice string
 	// MemoryBytes is the published memory capacity in bytes, 0 if unknown.
 	MemoryBytes int64
 	// Shareable says whether several claims may hold the device at once, each
 	// with a part of its capacity (allowMultipleAllocations, KEP-5075).
 	Shareable bool
+	// MaxShares is how many claims may hold a shareable device at once, and
+	// MinShareBytes the least memory that one may take, in bytes.
+	MaxShares     int
+	MinShareBytes int64
+	// Enforced says whether NVML limits the memory of a share.
+	Enforced bool
 	// Problem says in words why the device cannot be used now, empty if it can.
 	// It is published all the same, so that its name and its claims stay valid.
 	Problem string
+	// Missing is true for a partition in use that somebody else destroyed. Problem
+	// says so too, but preparing its claim makes it anew.
+	Missing bool
 	// API is the device as published. Its attributes are also those of the
 	// claim's metadata files (KEP-5304).
 	API resourceapi.Device
@@ -88,14 +103,16 @@ func Build(node inventory.Node, policy Policy) *Model {
 			continue
 		}
 		name := names[uuidDigits(gpu.UUID)]
-		counters := gpuCounterSet(name, gpu.MIG)
-		m.CounterSets = append(m.CounterSets, counters)
-		m.add(wholeGPU(name, gpu, counters, nodeFacts{
+		l := layOut(name, gpu, policy)
+		if l.nothing != "" {
+			m.Skipped = append(m.Skipped, Skipped{UUID: gpu.UUID, PCIBusID: gpu.PCIBusID, Reason: l.nothing})
+			continue
+		}
+		m.addGPU(name, gpu, l, policy, nodeFacts{
 			driverVersion:     node.DriverVersion,
 			cudaDriverVersion: node.CUDADriverVersion,
 			nvlinkDomain:      domains[i],
-			memoryEnforcement: policy.memoryEnforcement(),
-		}))
+		})
 	}
 	return m
 }
@@ -120,28 +137,30 @@ func skipReason(gpu inventory.GPU, excluded []exclusion, seen map[string]string)
 		return fmt.Sprintf("it reports the same UUID as the GPU at %s", other), false
 	}
 	seen[digits] = gpu.PCIBusID
-	return migReason(gpu), false
+	return "", false
 }
 
-// migReason says why a GPU cannot be used whole because of its MIG mode, or
-// returns "". CUDA does not see the whole of a GPU in MIG mode.
-func migReason(gpu inventory.GPU) string {
-	if gpu.MIG.Enabled == nil || !*gpu.MIG.Enabled {
-		return ""
+// addGPU adds the devices of one GPU: its partitions, and itself last.
+func (m *Model) addGPU(name Name, gpu inventory.GPU, l layout, policy Policy, facts nodeFacts) {
+	if !policy.NoPartitions {
+		m.CounterSets = append(m.CounterSets, resourceapi.CounterSet{Name: name.String(), Counters: l.counters.counters()})
 	}
-	device := gpu.PCIBusID
-	if device == "" {
-		device = gpu.UUID
+	sharing := policy.sharingOf(gpu)
+	common, byInstance := faultsOf(gpu)
+	add := func(d Device, takes amounts, own []fault) {
+		if !policy.NoPartitions {
+			d.API.ConsumesCounters = consume(name, takes)
+		}
+		d.blame(policy.TaintDomain, slices.Concat(own, common))
+		m.byName[d.API.Name] = len(m.Devices)
+		m.Devices = append(m.Devices, d)
 	}
-	if n := len(gpu.MIG.Instances); n > 0 {
-		return fmt.Sprintf("it is in MIG mode with %d GPU instance(s) that somebody else made, so it cannot be used whole: destroy them (nvidia-smi mig -dci -i %[2]s; nvidia-smi mig -dgi -i %[2]s) and disable the mode (nvidia-smi -i %[2]s -mig 0)", n, device)
+	for _, p := range l.partitions {
+		add(p.device(gpu, facts, sharing), p.takes, p.faults(byInstance))
 	}
-	return fmt.Sprintf("it is in MIG mode, so it cannot be used whole: disable the mode (nvidia-smi -i %s -mig 0)", device)
-}
-
-func (m *Model) add(d Device) {
-	m.byName[d.API.Name] = len(m.Devices)
-	m.Devices = append(m.Devices, d)
+	if l.whole {
+		add(wholeGPU(name, gpu, facts, sharing, policy.MemoryEnforcement == MemoryEnforcementNVML), l.counters, nil)
+	}
 }
 
 // Device returns the device with a name as it is published.
@@ -164,7 +183,7 @@ func (m *Model) DevicesOf(gpuUUID string) []Device {
 	return devices
 }
 
-// GPU returns the whole-GPU device of one physical GPU.
+// GPU returns the device that is one physical GPU as a whole, if there is one.
 func (m *Model) GPU(gpuUUID string) (Device, bool) {
 	for _, d := range m.DevicesOf(gpuUUID) {
 		if !d.Name.IsPartition() {

@@ -2,7 +2,9 @@ package devicemodel
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -98,15 +100,27 @@ func counters(values map[string]string) map[string]resourceapi.Counter {
 // sameQuantities compares quantities by value, not by how they are cached.
 var sameQuantities = cmp.Comparer(func(a, b resource.Quantity) bool { return a.Cmp(b) == 0 && a.Format == b.Format })
 
+// wholeOf is the device of the whole GPU of a model of one.
+func wholeOf(t *testing.T, m *Model) Device {
+	t.Helper()
+	d, ok := m.Device("gpu-4f3a1b2c")
+	if !ok {
+		t.Fatal("there is no device for the whole GPU")
+	}
+	return d
+}
+
 func TestWholeGPU(t *testing.T) {
 	m := Build(node(l4(uuidA, "0000:07:00.0")), Policy{})
 	want := Device{
-		Name:        Name{GPU: "4f3a1b2c"},
-		GPUUUID:     uuidA,
-		PCIBusID:    "0000:07:00.0",
-		Minor:       ptr(3),
-		MemoryBytes: 23034 << 20,
-		Shareable:   true,
+		Name:          Name{GPU: "4f3a1b2c"},
+		GPUUUID:       uuidA,
+		PCIBusID:      "0000:07:00.0",
+		Minor:         ptr(3),
+		MemoryBytes:   23034 << 20,
+		Shareable:     true,
+		MaxShares:     23034, // of 1Mi each
+		MinShareBytes: 1 << 20,
 		API: resourceapi.Device{
 			Name: "gpu-4f3a1b2c",
 			Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{
@@ -130,6 +144,13 @@ func TestWholeGPU(t *testing.T) {
 					RequestPolicy: &resourceapi.CapacityRequestPolicy{
 						Default:    quantity("23034Mi"),
 						ValidRange: &resourceapi.CapacityRequestPolicyRange{Min: quantity("0"), Max: quantity("23034Mi"), Step: quantity("1Mi")},
+					},
+				},
+				"shares": {
+					Value: resource.MustParse("23034"),
+					RequestPolicy: &resourceapi.CapacityRequestPolicy{
+						Default:    quantity("1"),
+						ValidRange: &resourceapi.CapacityRequestPolicyRange{Min: quantity("0"), Max: quantity("23034"), Step: quantity("1")},
 					},
 				},
 				"computePercent": {
@@ -161,24 +182,42 @@ func TestCountersOfMIGGPU(t *testing.T) {
 		t.Errorf("counter sets (-want +got):\n%s", diff)
 	}
 	consumed := []resourceapi.DeviceCounterConsumption{{CounterSet: "gpu-4f3a1b2c", Counters: want}}
-	if diff := cmp.Diff(consumed, m.Devices[0].API.ConsumesCounters, sameQuantities); diff != "" {
+	if diff := cmp.Diff(consumed, wholeOf(t, m).API.ConsumesCounters, sameQuantities); diff != "" {
 		t.Errorf("consumed by the whole GPU (-want +got):\n%s", diff)
 	}
 }
 
-func TestHostileMIGDataGivesValidCounters(t *testing.T) {
-	for name, placement := range map[string]inventory.MIGPlacement{
-		"too many slices": {Start: 0, Size: 1000},
-		"negative":        {Start: -5, Size: 2},
-		"empty":           {},
+// A profile whose numbers make no sense is not offered, and counts for nothing.
+func TestHostileMIGDataIsNotOffered(t *testing.T) {
+	good := a30(uuidA, "", "").MIG.Profiles[0]
+	for name, spoil := range map[string]func(*inventory.MIGProfile){
+		"too many slices":         func(p *inventory.MIGProfile) { p.Placements[0] = inventory.MIGPlacement{Start: 0, Size: 1000} },
+		"far away":                func(p *inventory.MIGProfile) { p.Placements[1].Start = 16 },
+		"overflowing":             func(p *inventory.MIGProfile) { p.Placements[1] = inventory.MIGPlacement{Start: 1, Size: math.MaxInt} },
+		"negative start":          func(p *inventory.MIGProfile) { p.Placements[0].Start = -1 },
+		"empty placement":         func(p *inventory.MIGProfile) { p.Placements[0].Size = 0 },
+		"negative engines":        func(p *inventory.MIGProfile) { p.Multiprocessors = -4 },
+		"very many engines":       func(p *inventory.MIGProfile) { p.Decoders = math.MaxInt },
+		"negative compute slices": func(p *inventory.MIGProfile) { p.Slices = -1 },
+		"no instances":            func(p *inventory.MIGProfile) { p.MaxInstances = 0 },
+		"very many instances":     func(p *inventory.MIGProfile) { p.MaxInstances = math.MaxInt },
+		"no name":                 func(p *inventory.MIGProfile) { p.Name = "" },
+		"odd name":                func(p *inventory.MIGProfile) { p.Name = "whole" },
+		"no placements":           func(p *inventory.MIGProfile) { p.Placements, p.Multiprocessors, p.CopyEngines = nil, 0, 0 },
 	} {
 		t.Run(name, func(t *testing.T) {
 			gpu := a30(uuidA, "0000:07:00.0", "")
-			gpu.MIG.Profiles = []inventory.MIGProfile{{Name: "1g.6gb", Multiprocessors: -4, Placements: []inventory.MIGPlacement{placement}}}
-			got := Build(node(gpu), Policy{}).CounterSets
+			profile := good
+			profile.Placements = slices.Clone(good.Placements)
+			spoil(&profile)
+			gpu.MIG.Profiles = []inventory.MIGProfile{profile}
+			m := Build(node(gpu), Policy{})
 			want := []resourceapi.CounterSet{{Name: "gpu-4f3a1b2c", Counters: counters(map[string]string{"memory-slice-0": "1"})}}
-			if diff := cmp.Diff(want, got, sameQuantities); diff != "" {
+			if diff := cmp.Diff(want, m.CounterSets, sameQuantities); diff != "" {
 				t.Errorf("counter sets (-want +got):\n%s", diff)
+			}
+			if len(m.Devices) != 1 || m.Devices[0].Partition != nil {
+				t.Errorf("there are %d devices, want the whole GPU", len(m.Devices))
 			}
 		})
 	}
@@ -194,8 +233,9 @@ func TestGPUOfWhichLittleIsKnownIsPublished(t *testing.T) {
 		API: resourceapi.Device{
 			Name: "gpu-4f3a1b2c",
 			Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{
-				"type": text("gpu"), "uuid": text(uuidA), "memoryEnforcement": text("nvml"),
+				"type": text("gpu"), "uuid": text(uuidA), "memoryEnforcement": text("none"),
 			},
+			Taints: []resourceapi.DeviceTaint{{Key: "unhealthy", Value: "lost", Effect: resourceapi.DeviceTaintEffectNoSchedule}},
 			ConsumesCounters: []resourceapi.DeviceCounterConsumption{
 				{CounterSet: "gpu-4f3a1b2c", Counters: counters(map[string]string{"memory-slice-0": "1"})},
 			},
@@ -290,10 +330,13 @@ func TestFactsWithoutValidFormAreAbsent(t *testing.T) {
 
 func TestSkipped(t *testing.T) {
 	migMode := a30("GPU-aaaaaaaa-0000-4000-8000-000000000001", "0000:01:00.0", "")
-	migMode.MIG.Enabled = ptr(true)
+	migMode.Architecture, migMode.MIG.Enabled, migMode.MIG.Profiles = "Ampere", ptr(true), nil
 	migInstances := a30("GPU-aaaaaaab-0000-4000-8000-000000000001", "0000:02:00.0", "")
 	migInstances.MIG.Enabled = ptr(true)
-	migInstances.MIG.Instances = []inventory.MIGInstance{{ID: 1}, {ID: 2}}
+	for id, start := range []int{0, 2} {
+		instance := inventory.MIGInstance{ID: id, ProfileID: 5, Placement: inventory.MIGPlacement{Start: start, Size: 2}}
+		migInstances.MIG.Instances = append(migInstances.MIG.Instances, instance)
+	}
 	noUUID := inventory.GPU{PCIBusID: "0000:03:00.0", Problem: "the GPU is lost"}
 	badUUID := l4("GPU-x", "0000:04:00.0")
 	excluded := l4("GPU-aaaaaaac-0000-4000-8000-000000000001", "0000:05:00.0")
@@ -308,7 +351,7 @@ func TestSkipped(t *testing.T) {
 		address, reason string
 		byPolicy        bool
 	}{
-		{"0000:01:00.0", "MIG mode", false},
+		{"0000:01:00.0", "it is in MIG mode, so it cannot be used whole, and its MIG profiles cannot be read", false},
 		{"0000:02:00.0", "2 GPU instance(s)", false},
 		{"0000:03:00.0", "the GPU is lost", false},
 		{"0000:04:00.0", `"GPU-x"`, false},
@@ -333,6 +376,9 @@ func TestLookups(t *testing.T) {
 	}
 	if d, ok := m.GPU(uuidA); !ok || d.API.Name != "gpu-4f3a1b2c" {
 		t.Errorf("GPU gave %v, %v", d.API.Name, ok)
+	}
+	if _, ok := m.Device("gpu-4f3a1b2c-mig-1g-6gb-0"); ok {
+		t.Error("Device found a partition of a GPU without MIG")
 	}
 	if got := m.DevicesOf(uuidA); len(got) != 1 {
 		t.Errorf("DevicesOf gave %d devices, want 1", len(got))
@@ -373,11 +419,11 @@ func TestProperties(t *testing.T) {
 			random.Shuffle(len(gpus), func(i, j int) { gpus[i], gpus[j] = gpus[j], gpus[i] })
 			before := slices.Clone(gpus)
 			again := Build(node(gpus...), Policy{})
-			if diff := cmp.Diff(first.Slices(), again.Slices(), sameQuantities); diff != "" {
-				t.Fatalf("%d GPUs in another order give other slices:\n%s", n, diff)
+			if !reflect.DeepEqual(first, again) {
+				t.Fatalf("%d GPUs in another order give another model:\n%s", n, cmp.Diff(first.Slices(), again.Slices(), sameQuantities))
 			}
-			if diff := cmp.Diff(before, gpus); diff != "" {
-				t.Fatalf("Build changed its input:\n%s", diff)
+			if !reflect.DeepEqual(before, gpus) {
+				t.Fatalf("Build changed its input:\n%s", cmp.Diff(before, gpus))
 			}
 		}
 		names := map[string]bool{}
@@ -397,8 +443,18 @@ func TestProperties(t *testing.T) {
 				t.Errorf("%s has more than 32 attributes and capacities", d.API.Name)
 			}
 		}
-		if len(first.Devices) != n {
-			t.Errorf("%d GPUs gave %d devices", n, len(first.Devices))
+		whole := 0
+		for i, d := range first.Devices {
+			if d.Partition == nil {
+				whole++
+			}
+			last := i == len(first.Devices)-1 || first.Devices[i+1].GPUUUID != d.GPUUUID
+			if last != (d.Partition == nil) {
+				t.Errorf("%s is the last of its GPU: %v", d.API.Name, last)
+			}
+		}
+		if whole != n {
+			t.Errorf("%d GPUs gave %d whole ones", n, whole)
 		}
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/util/validation"
+
 	"apportion.dev/apportion/pkg/inventory"
 )
 
@@ -26,8 +28,71 @@ type Policy struct {
 	// path.Match ("NVIDIA T4*").
 	Exclude []string
 	// MemoryEnforcement is what the node can do about the memory of a share:
-	// MemoryEnforcementNVML or MemoryEnforcementNone, the default.
+	// MemoryEnforcementNVML or MemoryEnforcementNone, the default. It is done for
+	// the GPUs of which NVML can limit the memory.
 	MemoryEnforcement string
+	// NoPartitions is true where partitions are not offered, by choice or because
+	// the cluster drops counters (gate DRAPartitionableDevices). GPUs are published
+	// without counters then. Those that an administrator made are still published.
+	NoPartitions bool
+	// NoShares is true where sharing is not offered, by choice or because the
+	// cluster drops request policies (gate DRAConsumableCapacity).
+	NoShares bool
+	// Sharing is what shares there can be; Products has exceptions, of which the
+	// first that matches counts.
+	Sharing  SharingPolicy
+	Products []ProductPolicy
+	// TaintDomain is the domain of taint keys, the driver's name. Keys have no
+	// domain if it is empty.
+	TaintDomain string
+
+	// Held are the partitions that hold claims on the node, and Missing those of
+	// them that somebody else destroyed. They are not a choice but what the driver
+	// knows beside the hardware: they are published for as long, whatever else is
+	// offered.
+	Held    []HeldPartition
+	Missing []MissingPartition
+}
+
+// HeldPartition is a partition that the driver made for a claim.
+type HeldPartition struct {
+	// GPU is the UUID of its GPU, Profile its MIG profile ("1g.10gb") and Start the
+	// first memory slice of its placement.
+	GPU, Profile string
+	Start        int
+	// GPUInstance is the id of its GPU instance.
+	GPUInstance int
+}
+
+// MissingPartition is a partition that the driver made for a claim, and that
+// somebody else destroyed.
+type MissingPartition struct {
+	// GPU, Profile and Start are as in [HeldPartition].
+	GPU, Profile string
+	Start        int
+}
+
+// claimedPartition is a partition of a GPU that holds a claim.
+type claimedPartition struct {
+	missing   bool
+	instances []int
+}
+
+// claimedPartitions are those of one GPU, by the name of their device.
+func (p Policy) claimedPartitions(gpu Name, uuid string) map[Name]claimedPartition {
+	claimed := map[Name]claimedPartition{}
+	for _, held := range p.Held {
+		if strings.EqualFold(held.GPU, uuid) {
+			name := Name{GPU: gpu.GPU, Profile: held.Profile, Start: held.Start}
+			claimed[name] = claimedPartition{instances: []int{held.GPUInstance}}
+		}
+	}
+	for _, missing := range p.Missing {
+		if strings.EqualFold(missing.GPU, uuid) {
+			claimed[Name{GPU: gpu.GPU, Profile: missing.Profile, Start: missing.Start}] = claimedPartition{missing: true}
+		}
+	}
+	return claimed
 }
 
 // Validate returns an error that names each bad entry and the forms allowed.
@@ -43,14 +108,12 @@ func (p Policy) Validate() error {
 	default:
 		errs = append(errs, fmt.Errorf("memory enforcement %q is unknown; give %s or %s", p.MemoryEnforcement, MemoryEnforcementNVML, MemoryEnforcementNone))
 	}
-	return errors.Join(errs...)
-}
-
-func (p Policy) memoryEnforcement() string {
-	if p.MemoryEnforcement == "" {
-		return MemoryEnforcementNone
+	if p.TaintDomain != "" {
+		if reasons := validation.IsDNS1123Subdomain(p.TaintDomain); len(reasons) > 0 {
+			errs = append(errs, fmt.Errorf("taint domain %q is not a driver's name: %s", p.TaintDomain, strings.Join(reasons, "; ")))
+		}
 	}
-	return p.MemoryEnforcement
+	return errors.Join(append(errs, p.validateSharing())...)
 }
 
 func (p Policy) exclusions() []exclusion {
@@ -97,11 +160,7 @@ func parseExclusion(entry string) (exclusion, error) {
 		if _, err := path.Match(value, ""); err != nil {
 			return e, err
 		}
-		e.matches = func(gpu inventory.GPU) bool {
-			product := strings.ToLower(gpu.ProductName)
-			matched, err := path.Match(value, product)
-			return product == value || err == nil && matched
-		}
+		e.matches = func(gpu inventory.GPU) bool { return isProduct(gpu, value) }
 	}
 	return e, nil
 }

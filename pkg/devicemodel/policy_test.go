@@ -59,6 +59,14 @@ func TestValidatePolicy(t *testing.T) {
 		{"MIG device", Policy{Exclude: []string{"MIG-4f3a1b2c-1111-2222-3333-444444444444"}}, []string{"MIG device"}},
 		{"bad address", Policy{Exclude: []string{"0000:zz:00.0"}}, []string{`"0000:zz:00.0"`, "no PCI address"}},
 		{"bad pattern", Policy{Exclude: []string{"NVIDIA [A"}}, []string{`"NVIDIA [A"`, "pattern"}},
+		{"sharing", Policy{Sharing: SharingPolicy{MaxShares: 4, MinMemory: 1, ReservedMemory: 1}, Products: []ProductPolicy{{Product: "*L4*"}}}, nil},
+		{"negative shares", Policy{Sharing: SharingPolicy{MaxShares: -1}}, []string{"-1", "0 for no limit"}},
+		{"negative memory", Policy{Sharing: SharingPolicy{MinMemory: -1, ReservedMemory: -2}}, []string{"smallest share's memory of -1", "-2 bytes that is held back"}},
+		{"product without name", Policy{Products: []ProductPolicy{{}}}, []string{`product ""`, "give a product name"}},
+		{"product of bad pattern", Policy{Products: []ProductPolicy{{Product: "[A"}}}, []string{`product "[A"`, "pattern"}},
+		{"product's negative shares", Policy{Products: []ProductPolicy{{Product: "*", SharingPolicy: SharingPolicy{MaxShares: -1}}}}, []string{`product "*"`, "-1"}},
+		{"taint domain", Policy{TaintDomain: "gpu.apportion.dev"}, nil},
+		{"bad taint domain", Policy{TaintDomain: "GPU"}, []string{`"GPU"`, "driver's name"}},
 		{"every bad entry is named", Policy{Exclude: []string{"1", "NVIDIA L4", "2"}}, []string{`"1"`, `"2"`}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -43,7 +43,7 @@ func (m *Model) Slices() []resourceslice.Slice {
 }
 
 // maxDevicesPerSlice is the API's limit for slices whose devices consume
-// counters, which all of ours do, or have taints.
+// counters or have taints, as ours may.
 const maxDevicesPerSlice = resourceapi.ResourceSliceMaxDevicesWithAdvancedFeatures
 
 // groups returns the published devices by GPU, in publishing order.

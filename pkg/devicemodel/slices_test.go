@@ -2,6 +2,7 @@ package devicemodel
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -99,5 +100,18 @@ func TestDevicesOfOneGPUStayTogether(t *testing.T) {
 				t.Errorf("devices in each slice (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// A GPU of 26 devices and its neighbour fit in a slice.
+func TestSlicesOfEightPartitionableGPUs(t *testing.T) {
+	gpus := readNode(t, slices.Repeat([]string{"h100-sxm5-80gb"}, 8)...)
+	var got []string
+	for _, s := range Build(gpus, Policy{}).Slices() {
+		got = append(got, fmt.Sprintf("%d sets, %d devices", len(s.SharedCounters), len(s.Devices)))
+	}
+	want := []string{"8 sets, 0 devices", "0 sets, 52 devices", "0 sets, 52 devices", "0 sets, 52 devices", "0 sets, 52 devices"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("slices (-want +got):\n%s", diff)
 	}
 }
