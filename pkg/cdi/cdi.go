@@ -52,6 +52,8 @@ type Device struct {
 	Name string
 	// GPU is the UUID of the GPU (or MIG device) that a container gets.
 	GPU string
+	// Edits are what the claim adds for this device: environment, mounts, hooks.
+	Edits specs.ContainerEdits
 }
 
 // Writer writes and removes claims' specs. Its methods may be called
@@ -138,7 +140,10 @@ func (w *Writer) spec(ctx context.Context, devices []Device) (*specs.Spec, error
 	// No runtime may add GPUs on its own beside the ones given here.
 	spec.ContainerEdits.Env = append([]string{"NVIDIA_VISIBLE_DEVICES=void"}, common.Env...)
 	for _, d := range devices {
-		spec.Devices = append(spec.Devices, specs.Device{Name: d.Name, ContainerEdits: byGPU[d.GPU]})
+		edits := cdi.ContainerEdits{ContainerEdits: &specs.ContainerEdits{}}
+		gpu := byGPU[d.GPU]
+		edits.Append(&cdi.ContainerEdits{ContainerEdits: &gpu}).Append(&cdi.ContainerEdits{ContainerEdits: &d.Edits})
+		spec.Devices = append(spec.Devices, specs.Device{Name: d.Name, ContainerEdits: *edits.ContainerEdits})
 	}
 	if spec.Version, err = specs.MinimumRequiredVersion(spec); err != nil {
 		return nil, fmt.Errorf("CDI spec: %w", err)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -58,7 +59,20 @@ func (s *editSource) get(ctx context.Context, gpus []string) (common specs.Conta
 	if s.answer != nil && !s.answer.current(version) {
 		s.answer = nil
 	}
-	missing := slices.DeleteFunc(slices.Clone(gpus), func(gpu string) bool {
+	partitions := map[string]migDevice{}
+	var whole []string
+	for _, gpu := range gpus {
+		if strings.HasPrefix(gpu, migPrefix) {
+			m, err := findMIGDevice(s.options.Library, gpu)
+			if err != nil {
+				return common, nil, err
+			}
+			partitions[gpu] = m
+			gpu = m.parent
+		}
+		whole = append(whole, gpu)
+	}
+	missing := slices.DeleteFunc(whole, func(gpu string) bool {
 		return s.answer != nil && s.answer.has(gpu)
 	})
 	if s.answer == nil || len(missing) > 0 {
@@ -67,7 +81,13 @@ func (s *editSource) get(ctx context.Context, gpus []string) (common specs.Conta
 			return common, nil, err
 		}
 	}
-	return s.answer.common, maps.Clone(s.answer.byGPU), nil
+	byGPU = maps.Clone(s.answer.byGPU)
+	for uuid, m := range partitions {
+		if byGPU[uuid], err = s.partitionEdits(m, byGPU[m.parent]); err != nil {
+			return common, nil, err
+		}
+	}
+	return s.answer.common, byGPU, nil
 }
 
 // ask adds what nvcdi says about the GPUs, and about the driver if that is not
@@ -95,6 +115,7 @@ func (s *editSource) ask(ctx context.Context, version string, gpus []string) err
 		if err != nil {
 			return fmt.Errorf("find the driver's files under %s: %w", s.options.DriverRoot, err)
 		}
+		withoutHostMPS(common.ContainerEdits)
 		a = &answer{version: version, common: *common.ContainerEdits, byGPU: map[string]specs.ContainerEdits{}, folders: map[string]fs.FileInfo{}}
 		if err := a.note(s.options, &a.common); err != nil {
 			return err
@@ -119,6 +140,12 @@ func (s *editSource) ask(ctx context.Context, version string, gpus []string) err
 	}
 	s.answer = a
 	return nil
+}
+
+// withoutHostMPS leaves out the pipes of an MPS daemon of the host's own, which is no
+// business of containers here: whose share uses MPS gets the daemon of its GPU.
+func withoutHostMPS(edits *specs.ContainerEdits) {
+	edits.Mounts = slices.DeleteFunc(edits.Mounts, func(m *specs.Mount) bool { return m.ContainerPath == "/tmp/nvidia-mps" })
 }
 
 // devRoot is the folder whose dev has the device nodes: the driver root, or the
