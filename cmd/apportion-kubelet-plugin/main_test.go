@@ -2,20 +2,12 @@ package main
 
 import (
 	"bytes"
-	"maps"
 	"os"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/spf13/pflag"
-	resourceapi "k8s.io/api/resource/v1"
 	logsapi "k8s.io/component-base/logs/api/v1"
-	"k8s.io/dynamic-resource-allocation/cel"
-
-	"apportion.dev/apportion/pkg/devicemodel"
-	"apportion.dev/apportion/pkg/fakegpu"
-	"apportion.dev/apportion/pkg/inventory"
 )
 
 // environment is the variables of a test, and no others.
@@ -119,79 +111,6 @@ func TestTheFlagsInTheManualAreTheProgramsFlags(t *testing.T) {
 	})
 	if got != want.String() {
 		t.Errorf("the table is\n%s\nwant\n%s", got, want.String())
-	}
-}
-
-// published returns the first device of a node with GPUs of the products.
-func published(t *testing.T, gpus ...string) resourceapi.Device {
-	t.Helper()
-	machine, err := fakegpu.Create(t.TempDir(), fakegpu.Spec{Node: "node-a", GPUs: gpus})
-	if err != nil {
-		t.Fatal(err)
-	}
-	source := inventory.NewNVML(inventory.Options{Library: machine.NVML(), SysFS: machine.SysFS()})
-	node, err := source.Snapshot(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := source.Close(); err != nil {
-		t.Error(err)
-	}
-	return devicemodel.Build(node, devicemodel.Policy{}).Devices[0].API
-}
-
-// TestTheExamplesInTheManualSelectDevices evaluates the expressions in
-// docs/attributes.md as the scheduler does. Each selects an H100, and a T4, which
-// has no NVLink, fails none.
-func TestTheExamplesInTheManualSelectDevices(t *testing.T) {
-	h100, t4 := published(t, "h100-sxm5-80gb", "h100-sxm5-80gb"), published(t, "t4")
-	manual, err := os.ReadFile("../../docs/attributes.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	examples := strings.Split(string(manual), "```cel\n")[1:]
-	if len(examples) != 3 {
-		t.Fatalf("the manual has %d examples", len(examples))
-	}
-	for _, example := range examples {
-		expression, _, _ := strings.Cut(example, "\n```")
-		compiled := cel.GetCompiler(cel.Features{EnableConsumableCapacity: true}).CompileCELExpression(expression, cel.Options{})
-		if compiled.Error != nil {
-			t.Errorf("%s: %v", expression, compiled.Error)
-			continue
-		}
-		for _, device := range []resourceapi.Device{h100, t4} {
-			selected, _, err := compiled.DeviceMatches(t.Context(), cel.Device{
-				Driver: "gpu.apportion.dev", AllowMultipleAllocations: device.AllowMultipleAllocations, Attributes: device.Attributes, Capacity: device.Capacity,
-			})
-			if err != nil || selected != (device.Name == h100.Name) {
-				t.Errorf("%s: selects %s: %t, %v", expression, *device.Attributes["productName"].StringValue, selected, err)
-			}
-		}
-	}
-}
-
-// TestTheAttributesInTheManualAreThosePublished compares the names in
-// docs/attributes.md with those of a GPU that has them all.
-func TestTheAttributesInTheManualAreThosePublished(t *testing.T) {
-	device := published(t, "h100-sxm5-80gb", "h100-sxm5-80gb")
-	for _, table := range []struct {
-		name      string
-		published []resourceapi.QualifiedName
-	}{
-		{"attributes", slices.Sorted(maps.Keys(device.Attributes))},
-		{"capacities", slices.Sorted(maps.Keys(device.Capacity))},
-	} {
-		var described []resourceapi.QualifiedName
-		for line := range strings.Lines(manualTable(t, "../../docs/attributes.md", table.name)) {
-			if name, _, ok := strings.Cut(strings.TrimPrefix(line, "| `"), "`"); ok && strings.HasPrefix(line, "| `") {
-				described = append(described, resourceapi.QualifiedName(name))
-			}
-		}
-		slices.Sort(described)
-		if !slices.Equal(described, table.published) {
-			t.Errorf("%s in the manual: %q, published: %q", table.name, described, table.published)
-		}
 	}
 }
 

@@ -33,6 +33,8 @@ type options struct {
 	nvmlLibrary  string
 	fakeMachine  string
 	exclude      []string
+	sharing      sharingOptions
+	ignoreXIDs   []int
 	pollInterval time.Duration
 	logging      *logsapi.LoggingConfiguration
 }
@@ -43,6 +45,7 @@ func defaultOptions() *options {
 			DriverName: "gpu.apportion.dev", CDIRoot: "/var/run/cdi",
 			PluginsDir: kubeletplugin.KubeletPluginsDir, RegistrarDir: kubeletplugin.KubeletRegistryDir,
 			DriverRoot: "/driver-root", HostDriverRoot: "/", HookPath: "/usr/bin/nvidia-cdi-hook",
+			LimitHookPath:   "/usr/bin/apportion-cdi-hook",
 			HealthcheckPort: 51515, MetricsAddress: ":8080",
 		},
 		pollInterval: 10 * time.Second,
@@ -63,10 +66,13 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.fakeMachine, "fake-machine", "", `Folder of a fake machine made by "apportion fake create": its GPUs are published in place of real ones. Must be the same path here as on the host.`)
 	flags.StringSliceVar(&o.exclude, "exclude-devices", nil, "GPUs that are not published: UUIDs, PCI addresses or product names, separated by commas.")
 	flags.StringVar(&c.HookPath, "cdi-hook-path", c.HookPath, "The nvidia-cdi-hook program to install on the host; empty to use the one that is installed.")
+	flags.StringVar(&c.LimitHookPath, "limit-hook-path", c.LimitHookPath, "The apportion-cdi-hook program to install on the host; empty to use the one that is installed.")
 	flags.IntVar(&c.HealthcheckPort, "healthcheck-port", c.HealthcheckPort, "TCP port of the gRPC health service; -1 for none.")
 	flags.StringVar(&c.MetricsAddress, "metrics-address", c.MetricsAddress, "Where /metrics and /healthz are served; empty for nowhere.")
 	flags.BoolVar(&c.Pprof, "pprof", false, "Also serve /debug/pprof at --metrics-address.")
 	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "Kubeconfig file; the pod's service account is used if empty.")
+	o.sharing.addFlags(flags)
+	flags.IntSliceVar(&o.ignoreXIDs, "ignore-xids", nil, "Xid errors after which a GPU is still used, beside those that are an application's own fault.")
 	flags.DurationVar(&o.pollInterval, "poll-interval", o.pollInterval, "How often the hardware is read again when it sends no events.")
 	logsapi.AddFlags(o.logging, flags)
 }
@@ -118,7 +124,12 @@ func (o *options) complete() error {
 	if f := o.logging.Format; f != logsapi.DefaultLogFormat && f != logsapi.JSONLogFormat {
 		errs = append(errs, fmt.Errorf("--logging-format %q: known are %s and %s", f, logsapi.DefaultLogFormat, logsapi.JSONLogFormat))
 	}
-	o.config.Policy = devicemodel.Policy{Exclude: o.exclude}
+	o.config.Policy = devicemodel.Policy{Exclude: o.exclude, MemoryEnforcement: memoryEnforcement(o.fakeMachine != "")}
+	errs = append(errs, o.sharing.apply(&o.config.Policy))
+	o.config.LimitHookArgs = []string{"--driver-root", o.config.HostDriverRoot}
+	if o.fakeMachine != "" {
+		o.config.LimitHookArgs = []string{"--fake-machine", o.fakeMachine}
+	}
 	errs = append(errs, o.config.Validate())
 	if err := errors.Join(errs...); err != nil {
 		return err
@@ -146,7 +157,7 @@ func (o *options) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	source := inventory.NewNVML(inventory.Options{Library: library, SysFS: sysfs, PollInterval: o.pollInterval})
+	source := inventory.NewNVML(inventory.Options{Library: library, SysFS: sysfs, PollInterval: o.pollInterval, IgnoreXIDs: o.ignoreXIDs})
 	err = driver.New(o.config, driver.Providers{Source: source, Library: library, Client: client, Metrics: metrics}).Run(ctx)
 	// The hardware is let go when nobody uses it any more.
 	return errors.Join(err, source.Close())

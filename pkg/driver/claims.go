@@ -53,31 +53,25 @@ func (d *Driver) prepareClaim(ctx context.Context, claim *resourceapi.ResourceCl
 		})
 	}
 	d.status.set(record, model)
-	d.tellOfUnlimitedShares(record, model)
+	d.tellOfUnlimitedShares(record)
+	d.mayBeBack()
 	logger.V(2).Info("Claim prepared", "devices", len(record.Devices))
 	return result
 }
 
-// tellOfUnlimitedShares writes an event for each share whose memory nothing on
-// this node limits.
-func (d *Driver) tellOfUnlimitedShares(record *prepare.Record, model *devicemodel.Model) {
+// tellOfUnlimitedShares writes an event for each share that is counted and not
+// kept within its limits.
+func (d *Driver) tellOfUnlimitedShares(record *prepare.Record) {
 	for _, device := range record.Devices {
-		published, ok := model.Device(device.Device)
-		if !ok || device.ShareID == nil || device.AdminAccess || enforces(published) {
-			continue
+		if device.NotLimited != "" {
+			d.events.claim(record.Claim, corev1.EventTypeWarning, "MemoryNotEnforced",
+				"The share of %s of device %s is counted, not limited: %s", device.Consumed[devicemodel.CapacityMemory], device.Device, device.NotLimited)
 		}
-		memory, err := resource.ParseQuantity(device.Consumed[devicemodel.CapacityMemory])
-		if err != nil || memory.CmpInt64(published.MemoryBytes) >= 0 {
-			continue
+		if device.NoMPS != "" {
+			d.events.claim(record.Claim, corev1.EventTypeWarning, "ComputeNotEnforced",
+				"The compute of device %s is counted, not limited: %s", device.Device, device.NoMPS)
 		}
-		d.events.claim(record.Claim, corev1.EventTypeWarning, "MemoryNotEnforced",
-			"The share of %s of device %s is counted, not limited: node %s cannot keep its containers from using more of the GPU's memory", &memory, device.Device, d.config.NodeName)
 	}
-}
-
-func enforces(device devicemodel.Device) bool {
-	value := device.API.Attributes[devicemodel.AttributeMemoryEnforcement].StringValue
-	return value != nil && *value == devicemodel.MemoryEnforcementNVML
 }
 
 // UnprepareResourceClaims takes each claim's devices back, all at once.
@@ -101,6 +95,7 @@ func (d *Driver) unprepareClaim(ctx context.Context, claim kubeletplugin.Namespa
 		logger.Error(err, "Claim could not be unprepared")
 		return fmt.Errorf("unprepare claim %s: %w", claim, err)
 	}
+	d.mayBeBack()
 	logger.V(2).Info("Claim unprepared")
 	return nil
 }
@@ -126,6 +121,9 @@ func metadata(model *devicemodel.Model, device prepare.Device) *kubeletplugin.De
 		for name, value := range published.API.Attributes {
 			attributes[string(name)] = value
 		}
+	}
+	if device.MIG != nil {
+		attributes[devicemodel.AttributeUUID] = resourceapi.DeviceAttribute{StringValue: ptr.To(device.MIG.UUID)}
 	}
 	if device.ShareID != nil {
 		attributes["shareID"] = resourceapi.DeviceAttribute{StringValue: ptr.To(string(*device.ShareID))}
@@ -159,15 +157,20 @@ func (d *Driver) resolve(name string) (prepare.Target, bool) {
 		return prepare.Target{}, false
 	}
 	capacity := map[string]resource.Quantity{}
-	// Percentages of compute are reservations of shares only; a device's memory is
-	// what whole use and shares have in common.
-	if memory, ok := device.API.Capacity[devicemodel.CapacityMemory]; ok {
-		capacity[devicemodel.CapacityMemory] = memory.Value
+	for name, c := range device.API.Capacity {
+		capacity[string(name)] = c.Value
 	}
-	if compute, ok := device.API.Capacity[devicemodel.CapacityComputePercent]; ok {
-		capacity[devicemodel.CapacityComputePercent] = compute.Value
+	target := prepare.Target{
+		GPU: device.GPUUUID, MIGDevice: device.MIGDevice, Capacity: capacity,
+		LimitsMemory: device.Enforced, CheckShare: device.CheckShare, Problem: device.Problem,
 	}
-	return prepare.Target{
-		GPU: device.GPUUUID, Capacity: capacity, Required: []string{devicemodel.CapacityMemory}, Problem: device.Problem,
-	}, true
+	if device.Missing {
+		target.Problem = "" // Preparing the claim makes it again.
+	}
+	if p := device.Partition; p != nil {
+		target.Placement = &prepare.Placement{Profile: p.Profile, Start: p.Start, Size: p.Size, Given: device.MIGDevice != ""}
+	} else if capable := device.API.Attributes[devicemodel.AttributeMIGCapable].BoolValue; capable != nil {
+		target.Modes = *capable
+	}
+	return target, true
 }

@@ -30,7 +30,9 @@ import (
 	"apportion.dev/apportion/pkg/cdi"
 	"apportion.dev/apportion/pkg/devicemodel"
 	"apportion.dev/apportion/pkg/inventory"
+	"apportion.dev/apportion/pkg/mig"
 	"apportion.dev/apportion/pkg/prepare"
+	"apportion.dev/apportion/pkg/timeslice"
 )
 
 // Config says who this driver is and where things are. Paths are absolute.
@@ -47,8 +49,11 @@ type Config struct {
 	// driver is installed, HostDriverRoot where the container runtime sees it.
 	DriverRoot, HostDriverRoot string
 	// HookPath is the nvidia-cdi-hook program that is installed for the container
-	// runtime; empty if the one at its place is to be used as it is.
-	HookPath string
+	// runtime, LimitHookPath the apportion-cdi-hook program; empty if the one at its
+	// place is to be used as it is. LimitHookArgs tell the latter where the driver is
+	// on the host.
+	HookPath, LimitHookPath string
+	LimitHookArgs           []string
 	// BootID identifies this boot of the machine.
 	BootID string
 	// Policy says which devices are offered, and how.
@@ -65,8 +70,12 @@ type Config struct {
 // Dir is the driver's own folder on the node.
 func (c Config) Dir() string { return filepath.Join(c.PluginsDir, c.DriverName) }
 
-// HookOnHost is where the container runtime finds nvidia-cdi-hook.
-func (c Config) HookOnHost() string { return filepath.Join(c.Dir(), "nvidia-cdi-hook") }
+// HookOnHost and LimitHookOnHost are where the container runtime finds the hooks.
+func (c Config) HookOnHost() string      { return filepath.Join(c.Dir(), "nvidia-cdi-hook") }
+func (c Config) LimitHookOnHost() string { return filepath.Join(c.Dir(), "apportion-cdi-hook") }
+
+// MPSDir is the folder of the program that runs MPS daemons.
+func (c Config) MPSDir() string { return filepath.Join(c.Dir(), "mps") }
 
 // pluginSocket and registrationSocket are where the helper library listens.
 func (c Config) pluginSocket() string { return filepath.Join(c.Dir(), "dra.sock") }
@@ -139,11 +148,29 @@ type Driver struct {
 	node    inventory.Node
 	model   *devicemodel.Model
 	changed chan struct{}
+	// gates says what the cluster's API keeps of a device; nothing is published
+	// before that is known.
+	gates *gates
+	// gatesLost are those that turned out to be off since.
+	gatesLost []string
+
+	// owned are the partitions that claims made, as of the last reading.
+	owned ownership
+
+	// updating is held while the node, its model or the gates change. recheck has a
+	// value when there is a reason beside the hardware to build the model anew.
+	updating sync.Mutex
+	recheck  chan struct{}
+
+	// publishing is held while devices are handed to the helper; published are the
+	// last ones.
+	publishing sync.Mutex
+	published  []resourceslice.Slice
 }
 
 // New returns a driver for a valid Config.
 func New(c Config, p Providers) *Driver {
-	return &Driver{config: c, Providers: p, model: devicemodel.Build(inventory.Node{}, c.Policy), changed: make(chan struct{})}
+	return &Driver{config: c, Providers: p, model: devicemodel.Build(inventory.Node{}, c.Policy), changed: make(chan struct{}), recheck: make(chan struct{}, 1)}
 }
 
 // Run serves until ctx ends, then lets the calls under way finish, and returns
@@ -160,7 +187,7 @@ func (d *Driver) Run(ctx context.Context) error {
 	if err := atomicfile.Sweep(d.config.Dir()); err != nil {
 		return fmt.Errorf("driver's folder: %w", err)
 	}
-	if err := d.installHook(); err != nil {
+	if err := d.installHooks(); err != nil {
 		return err
 	}
 	// What the driver needs to finish calls under way outlives ctx.
@@ -197,7 +224,6 @@ func (d *Driver) reconcile(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read the node's GPUs: %w", err)
 	}
-	d.setNode(ctx, node)
 	specs, err := cdi.New(cdi.Options{
 		Vendor: d.config.DriverName, Dir: d.config.CDIRoot, Library: d.Library,
 		DriverRoot: d.config.DriverRoot, HostDriverRoot: d.config.HostDriverRoot, HookPath: d.config.HookOnHost(),
@@ -207,12 +233,14 @@ func (d *Driver) reconcile(ctx context.Context) error {
 	}
 	d.preparer, err = prepare.New(prepare.Options{
 		Driver: d.config.DriverName, Pool: d.config.NodeName, Dir: d.config.Dir(), BootID: d.config.BootID,
-		Specs: specs, Resolve: d.resolve, DriverVersion: d.driverVersion,
+		Specs: specs, Partitions: mig.New(d.Library), Compute: newCompute(d.config), TimeSlices: timeslice.New(d.config.DriverRoot),
+		LimitHook: d.config.limitHook, Resolve: d.resolve, DriverVersion: d.driverVersion,
 		Damaged: d.recordDamaged(ctx), Repaired: d.recordRepaired(ctx), Observe: d.Metrics.observePhase,
 	})
 	if err != nil {
 		return err
 	}
+	d.setNode(ctx, node, d.ownership(ctx, node))
 	if err := d.preparer.Reconcile(ctx); err != nil {
 		// One claim's trouble must not keep the node from serving the others; the
 		// kubelet's next call for that claim meets it again.
@@ -251,9 +279,12 @@ func (d *Driver) serve(ctx, background context.Context) error {
 		return err
 	}
 	defer servers.stop()
-	if err := d.publish(ctx); err != nil {
-		return err
-	}
+	var workers sync.WaitGroup
+	defer workers.Wait()
+	workers.Go(func() {
+		d.learnGates(ctx)
+		d.lookAgain(ctx)
+	})
 	d.Source.Watch(ctx, func(node inventory.Node) { d.follow(ctx, node) })
 	return nil
 }
@@ -282,13 +313,13 @@ func (d *Driver) follow(ctx context.Context, node inventory.Node) {
 		d.fail(errors.New("the NVIDIA driver was replaced, and only a new process can load its library"))
 		return
 	}
+	d.updating.Lock()
+	defer d.updating.Unlock()
 	before := d.driverVersion()
-	oldSlices := d.currentModel().Slices()
-	d.setNode(ctx, node)
-	if !reflect.DeepEqual(oldSlices, d.currentModel().Slices()) {
-		if err := d.publish(ctx); err != nil {
-			logger.Error(err, "Devices could not be published")
-		}
+	node, owned := d.settle(ctx, node)
+	d.setNode(ctx, node, owned)
+	if err := d.publish(ctx); err != nil {
+		logger.Error(err, "Devices could not be published")
 	}
 	if now := d.driverVersion(); now != before && now != "" {
 		logger.Info("The NVIDIA driver changed", "from", before, "to", now)
@@ -300,16 +331,29 @@ func (d *Driver) follow(ctx context.Context, node inventory.Node) {
 }
 
 // setNode makes node what everybody sees, and tells of GPUs with problems.
-func (d *Driver) setNode(ctx context.Context, node inventory.Node) {
-	model := devicemodel.Build(node, d.config.Policy)
+func (d *Driver) setNode(ctx context.Context, node inventory.Node, owned ownership) {
 	d.mu.Lock()
+	model := devicemodel.Build(owned.foreignOnly(node), d.policy(owned))
 	old, oldNode := d.model, d.node
-	d.node, d.model = node, model
+	d.node, d.model, d.owned = node, model, owned
 	close(d.changed)
 	d.changed = make(chan struct{})
 	d.mu.Unlock()
 	d.Metrics.setDevices(model)
 	d.reportProblems(ctx, oldNode, node, old, model)
+}
+
+// policy is the administrator's, with what the cluster and the claims add to it.
+// The caller holds d.mu.
+func (d *Driver) policy(owned ownership) devicemodel.Policy {
+	p := d.config.Policy
+	p.TaintDomain = d.config.DriverName
+	if d.gates != nil {
+		p.NoPartitions = p.NoPartitions || !d.gates.partitions
+		p.NoShares = p.NoShares || !d.gates.shares
+	}
+	p.Held, p.Missing = owned.held(), owned.missing()
+	return p
 }
 
 func (d *Driver) currentModel() *devicemodel.Model {
@@ -324,11 +368,25 @@ func (d *Driver) driverVersion() string {
 	return d.node.DriverVersion.Raw
 }
 
-// publish hands the devices to the helper, which writes what differs.
+// publish hands the devices to the helper, which writes what differs. It does
+// nothing while it is not known what the cluster keeps of a device, and where
+// nothing changed.
 func (d *Driver) publish(ctx context.Context) error {
-	return d.helper.PublishResources(ctx, resourceslice.DriverResources{
-		Pools: map[string]resourceslice.Pool{d.config.NodeName: {Slices: d.currentModel().Slices()}},
+	d.publishing.Lock()
+	defer d.publishing.Unlock()
+	d.mu.Lock()
+	slices, known := d.model.Slices(), d.gates != nil
+	d.mu.Unlock()
+	if !known || reflect.DeepEqual(slices, d.published) {
+		return nil
+	}
+	err := d.helper.PublishResources(ctx, resourceslice.DriverResources{
+		Pools: map[string]resourceslice.Pool{d.config.NodeName: {Slices: slices}},
 	})
+	if err == nil {
+		d.published = slices
+	}
+	return err
 }
 
 // HandleError is called by the helper for errors in the background.
@@ -340,6 +398,7 @@ func (d *Driver) HandleError(ctx context.Context, err error, msg string) {
 		d.Metrics.publishErrors.WithLabelValues(reasonDroppedFields).Inc()
 		logger.Error(err, "The cluster does not keep some fields of the devices; they are published without", "featureGates", dropped.DisabledFeatures())
 		d.events.node("FieldsDropped", "The cluster drops fields of this node's devices, which are published without: feature gates %v are off", dropped.DisabledFeatures())
+		d.gatesOff(dropped.DisabledFeatures())
 	case errors.Is(err, kubeletplugin.ErrRecoverable):
 		d.Metrics.publishErrors.WithLabelValues(reasonOther).Inc()
 		logger.Error(err, msg)

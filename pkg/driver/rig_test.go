@@ -38,12 +38,20 @@ type rig struct {
 	machine *fakegpu.Machine
 	client  *fake.Clientset
 	metrics *Metrics
-	conn    *grpc.ClientConn
-	stop    context.CancelFunc
-	ended   chan error
+	// gatesOff are the API server's feature gates that are off.
+	gatesOff []string
+	conn     *grpc.ClientConn
+	stop     context.CancelFunc
+	ended    chan error
 }
 
 func newRig(t *testing.T, gpus ...string) *rig {
+	t.Helper()
+	return newRigWith(t, nil, gpus...)
+}
+
+// newRigWith is a rig whose API server has feature gates off.
+func newRigWith(t *testing.T, gatesOff []string, gpus ...string) *rig {
 	t.Helper()
 	// A socket's path is short.
 	dir, err := os.MkdirTemp("", "drv")
@@ -55,7 +63,7 @@ func newRig(t *testing.T, gpus ...string) *rig {
 			t.Error(err)
 		}
 	})
-	r := &rig{t: t, config: Config{
+	r := &rig{t: t, gatesOff: gatesOff, config: Config{
 		DriverName: "gpu.apportion.dev", NodeName: "node-a", BootID: "boot-1", HealthcheckPort: -1,
 		CDIRoot: filepath.Join(dir, "cdi"), PluginsDir: filepath.Join(dir, "plugins"), RegistrarDir: filepath.Join(dir, "registry"),
 	}}
@@ -73,11 +81,32 @@ func newRig(t *testing.T, gpus ...string) *rig {
 	var names atomic.Int32
 	r.client.PrependReactor("create", "resourceslices", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		slice := action.(clienttesting.CreateAction).GetObject().(*resourceapi.ResourceSlice)
+		if len(action.(clienttesting.CreateActionImpl).CreateOptions.DryRun) > 0 {
+			return true, r.kept(slice.DeepCopy()), nil
+		}
 		slice.Name = fmt.Sprintf("%s%d", slice.GenerateName, names.Add(1))
 		return false, nil, nil
 	})
 	r.start()
 	return r
+}
+
+// kept is what the API server keeps of a slice.
+func (r *rig) kept(slice *resourceapi.ResourceSlice) *resourceapi.ResourceSlice {
+	for i := range slice.Spec.Devices {
+		device := &slice.Spec.Devices[i]
+		if slices.Contains(r.gatesOff, "DRAPartitionableDevices") {
+			device.ConsumesCounters = nil
+		}
+		if slices.Contains(r.gatesOff, "DRAConsumableCapacity") {
+			device.AllowMultipleAllocations = nil
+			for name, capacity := range device.Capacity {
+				capacity.RequestPolicy = nil
+				device.Capacity[name] = capacity
+			}
+		}
+	}
+	return slice
 }
 
 // start runs the driver until the test ends or halt is called.

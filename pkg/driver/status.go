@@ -3,6 +3,7 @@ package driver
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"sync"
 	"time"
 
@@ -119,7 +120,11 @@ func (s *statusWriter) apply(ctx context.Context, desired *resourceapply.Resourc
 
 // deviceData is status.devices[].data.
 type deviceData struct {
+	// UUID is that of the GPU, or of the MIG device whose GPU is ParentUUID.
 	UUID          string            `json:"uuid"`
+	ParentUUID    string            `json:"parentUUID,omitempty"`
+	Profile       string            `json:"profile,omitempty"`
+	GPUInstance   *int              `json:"gpuInstance,omitempty"`
 	PCIBusID      string            `json:"pciBusID,omitempty"`
 	DriverVersion string            `json:"driverVersion,omitempty"`
 	Consumed      map[string]string `json:"consumedCapacity,omitempty"`
@@ -137,6 +142,15 @@ func statusDevices(c Config, record *prepare.Record, model *devicemodel.Model) [
 		}
 		seen[device.CDIDevice] = true
 		data := deviceData{UUID: device.GPU, Consumed: device.Consumed, AdminAccess: device.AdminAccess}
+		if device.Placement != nil {
+			data.ParentUUID, data.Profile = device.GPU, device.Placement.Profile
+		}
+		if device.MIG != nil {
+			data.UUID = device.MIG.UUID
+			if !device.Placement.Given {
+				data.GPUInstance = &device.MIG.GPUInstance
+			}
+		}
 		if published, ok := model.Device(device.Device); ok {
 			data.PCIBusID = published.PCIBusID
 			if version := published.API.Attributes[devicemodel.AttributeDriverVersion].VersionValue; version != nil {
@@ -150,13 +164,43 @@ func statusDevices(c Config, record *prepare.Record, model *devicemodel.Model) [
 		status := resourceapply.AllocatedDeviceStatus().
 			WithDriver(c.DriverName).WithPool(device.Pool).WithDevice(device.Device).
 			WithData(runtime.RawExtension{Raw: raw}).
-			WithConditions(metaapply.Condition().WithType("Ready").WithStatus(metav1.ConditionTrue).
-				WithReason("Prepared").WithMessage("The device is prepared on node " + c.NodeName).
-				WithLastTransitionTime(metav1.NewTime(record.Since)))
+			WithConditions(conditions(c, record, device)...)
 		if device.ShareID != nil {
 			status.WithShareID(string(*device.ShareID))
 		}
 		out = append(out, status)
+	}
+	return out
+}
+
+// Conditions of a prepared device beside Ready, for what has limits.
+const (
+	// conditionMemoryEnforced says whether NVML keeps a share's memory limit.
+	conditionMemoryEnforced = "MemoryEnforced"
+	// conditionMPS says whether a share gets its part of the compute by MPS.
+	conditionMPS = "MPS"
+)
+
+func conditions(c Config, record *prepare.Record, device prepare.Device) []*metaapply.ConditionApplyConfiguration {
+	condition := func(kind string, status metav1.ConditionStatus, reason, message string) *metaapply.ConditionApplyConfiguration {
+		return metaapply.Condition().WithType(kind).WithStatus(status).WithReason(reason).WithMessage(message).
+			WithLastTransitionTime(metav1.NewTime(record.Since))
+	}
+	out := []*metaapply.ConditionApplyConfiguration{
+		condition("Ready", metav1.ConditionTrue, "Prepared", "The device is prepared on node "+c.NodeName),
+	}
+	switch {
+	case device.MemoryLimit != nil:
+		out = append(out, condition(conditionMemoryEnforced, metav1.ConditionTrue, "LimitedByNVML",
+			fmt.Sprintf("NVML limits each container to %d bytes", device.MemoryLimit.Hard)))
+	case device.NotLimited != "":
+		out = append(out, condition(conditionMemoryEnforced, metav1.ConditionFalse, "NotSupported", device.NotLimited))
+	}
+	switch {
+	case device.MPS != nil:
+		out = append(out, condition(conditionMPS, metav1.ConditionTrue, "Running", "The containers use the GPU's MPS daemon"))
+	case device.NoMPS != "":
+		out = append(out, condition(conditionMPS, metav1.ConditionFalse, "NotAvailable", device.NoMPS))
 	}
 	return out
 }

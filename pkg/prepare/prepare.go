@@ -23,18 +23,29 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
+	"tags.cncf.io/container-device-interface/specs-go"
 
 	"apportion.dev/apportion/pkg/cdi"
+	"apportion.dev/apportion/pkg/mig"
 )
 
 // Target is what an allocated device is on this node.
 type Target struct {
 	// GPU is the UUID of the physical GPU.
 	GPU string
-	// Capacity is what shares of the device may consume together, Required the
-	// capacities of which each must consume something.
-	Capacity map[string]resource.Quantity
-	Required []string
+	// Placement is where a partition lies; nil for a whole GPU. MIGDevice is the
+	// UUID of one that an administrator made.
+	Placement *Placement
+	MIGDevice string
+	// Capacity is what shares of the device may consume together. CheckShare says
+	// what is wrong with the amounts of one share.
+	Capacity   map[string]resource.Quantity
+	CheckShare func(consumed map[resourceapi.QualifiedName]resource.Quantity) error
+	// LimitsMemory says whether NVML can limit the memory of a share.
+	LimitsMemory bool
+	// Modes says whether the GPU can be used whole and partitioned by turns, so that
+	// its MIG mode has to be made right for a whole use.
+	Modes bool
 	// Problem says why the device cannot be used now; empty if it can.
 	Problem string
 }
@@ -49,8 +60,32 @@ type Specs interface {
 	QualifiedName(device string) string
 }
 
-// Options is what a Preparer needs. All fields but Damaged, Repaired and Observe
-// must be set.
+// Partitions makes and removes MIG partitions; *mig.Manager does.
+type Partitions interface {
+	Ensure(ctx context.Context, p mig.Partition) (mig.Instance, error)
+	Find(ctx context.Context, p mig.Partition) (mig.Instance, bool, error)
+	Remove(ctx context.Context, p mig.Partition) error
+	EnsureWhole(ctx context.Context, gpu string) error
+}
+
+// Compute runs an MPS daemon for each GPU for as long as claims use it.
+type Compute interface {
+	// Acquire returns when the daemon answers.
+	Acquire(ctx context.Context, gpu string, claim types.UID) error
+	Release(ctx context.Context, gpu string, claim types.UID) error
+	// Retain drops the claims of which keep is false.
+	Retain(ctx context.Context, keep func(gpu string, claim types.UID) bool) error
+	// Edits are what a container needs to use it.
+	Edits(gpu string, m MPS) specs.ContainerEdits
+}
+
+// TimeSlices sets how long a process may run on a GPU before another one does.
+type TimeSlices interface {
+	Set(ctx context.Context, gpu, interval string) error
+}
+
+// Options is what a Preparer needs. All fields but Damaged, Repaired, Changed and
+// Observe must be set.
 type Options struct {
 	// Driver is the driver's name, Pool the name of this node's pool.
 	Driver, Pool string
@@ -59,6 +94,13 @@ type Options struct {
 	// BootID identifies this boot of the machine.
 	BootID string
 	Specs  Specs
+
+	Partitions Partitions
+	Compute    Compute
+	TimeSlices TimeSlices
+	// LimitHook is the hook that sets a share's memory limit for a container.
+	LimitHook func(gpu string, limit MemoryLimit) *specs.Hook
+
 	// Resolve says what the device of that name is.
 	Resolve func(device string) (Target, bool)
 	// DriverVersion is the NVIDIA driver's version now.
@@ -89,6 +131,8 @@ type Preparer struct {
 	store  *store
 	gpus   *gpuLocks
 	claims claimLocks
+	// undoing are the claims that are being undone, whose records are still there.
+	undoing claimSet
 }
 
 // New makes the driver's folders for records and locks and returns a Preparer.
@@ -125,24 +169,35 @@ func (p *Preparer) Prepare(ctx context.Context, claim *resourceapi.ResourceClaim
 		return nil, err
 	}
 	started := time.Now()
+	unlockClaim, err := p.claims.forPrepare(ctx, ref.UID)
+	if err != nil {
+		p.Observe(opPrepare, "lock", time.Since(started), err)
+		return nil, err
+	}
+	defer unlockClaim()
+	// A daemon takes its time to start, and nobody else waits for it: the GPUs are
+	// not held yet.
+	if err := p.acquireCompute(ctx, ref.UID, devices); err != nil {
+		return nil, errors.Join(err, p.releaseUnused(ctx, ref.UID, devices))
+	}
+	started = time.Now()
 	unlock, err := p.lockForPrepare(ctx, ref.UID, devices)
 	p.Observe(opPrepare, "lock", time.Since(started), err)
-	if err != nil {
-		return nil, err
+	var record *Record
+	if err == nil {
+		record, err = p.prepareLocked(ctx, ref, devices)
+		unlock()
 	}
-	defer unlock()
-	return p.prepareLocked(ctx, ref, devices)
+	if err != nil {
+		return nil, errors.Join(err, p.releaseUnused(ctx, ref.UID, devices))
+	}
+	return record, nil
 }
 
-// lockForPrepare takes the claim and the GPUs that it is to have or has.
+// lockForPrepare takes the GPUs that the claim is to have or has.
 func (p *Preparer) lockForPrepare(ctx context.Context, uid types.UID, devices []Device) (unlock func(), err error) {
-	unlockClaim, err := p.claims.forPrepare(ctx, uid)
-	if err != nil {
-		return nil, err
-	}
 	before, err := p.store.get(uid)
 	if err != nil {
-		unlockClaim()
 		return nil, err
 	}
 	locked := gpus(devices)
@@ -155,11 +210,7 @@ func (p *Preparer) lockForPrepare(ctx context.Context, uid types.UID, devices []
 		release()
 		err = ctx.Err()
 	}
-	if err != nil {
-		unlockClaim()
-		return nil, err
-	}
-	return func() { release(); unlockClaim() }, nil
+	return release, err
 }
 
 // prepareLocked does Prepare's work while the claim and its GPUs are held.
@@ -181,7 +232,11 @@ func (p *Preparer) prepareLocked(ctx context.Context, ref ClaimRef, devices []De
 	if err := p.usable(devices); err != nil {
 		return nil, err
 	}
-	if err := conflict(records, ref.UID, devices, p.capacity); err != nil {
+	others := othersOf(records, ref.UID)
+	if err := conflict(others, ref.UID, devices, p.capacity); err != nil {
+		return nil, err
+	}
+	if err := incompatible(others, devices); err != nil {
 		return nil, err
 	}
 	return p.reserve(ctx, ref, devices)
@@ -205,10 +260,17 @@ func (p *Preparer) reserve(ctx context.Context, ref ClaimRef, devices []Device) 
 		return nil, giveUp(fmt.Errorf("record the claim before preparing it: %w", err))
 	}
 	// gofail: var prepareAfterIntent struct{}
+	intent := record.SpecDigest
 	if err := p.run(ctx, opPrepare, steps); err != nil {
 		return nil, giveUp(err)
 	}
 	// gofail: var prepareAfterSteps struct{}
+	if record.SpecDigest != intent {
+		// The steps found out what the devices are.
+		if err := p.put(opPrepare, record); err != nil {
+			return nil, giveUp(fmt.Errorf("record what was prepared: %w", err))
+		}
+	}
 	done, err := p.store.prepared(record)
 	if err != nil {
 		return nil, giveUp(fmt.Errorf("record that the claim is prepared: %w", err))
@@ -240,7 +302,13 @@ func (p *Preparer) put(operation string, record *Record) error {
 func (p *Preparer) undo(ctx context.Context, operation string, record *Record) (err error) {
 	started := time.Now()
 	defer func() { p.Observe(operation, "undo", time.Since(started), err) }()
-	for _, step := range slices.Backward(p.undoSteps(record)) {
+	p.undoing.add(record.Claim.UID)
+	defer p.undoing.remove(record.Claim.UID)
+	steps, err := p.undoSteps(record)
+	if err != nil {
+		return err
+	}
+	for _, step := range slices.Backward(steps) {
 		if err := step.Undo(ctx); err != nil {
 			return fmt.Errorf("undo %s of claim %s: %w", step.Name, record.Claim, err)
 		}
@@ -272,6 +340,9 @@ func (p *Preparer) Unprepare(ctx context.Context, uid types.UID) error {
 	}
 	if record == nil {
 		return p.Specs.Remove(uid)
+	}
+	if err := p.releaseCompute(ctx, record); err != nil {
+		return err
 	}
 	release, err := p.gpus.lock(ctx, gpus(record.Devices))
 	p.Observe(opUnprepare, "lock", time.Since(started), err)

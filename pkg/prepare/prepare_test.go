@@ -19,6 +19,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"apportion.dev/apportion/pkg/cdi"
+	"apportion.dev/apportion/pkg/mig"
 )
 
 // fakeSpecs keeps specs in memory: claim -> device names.
@@ -33,7 +34,14 @@ type fakeSpecs struct {
 func (f *fakeSpecs) Render(_ context.Context, devices []cdi.Device) (cdi.Spec, error) {
 	var names []string
 	for _, d := range devices {
-		names = append(names, d.Name+"="+d.GPU)
+		name := d.Name + "=" + d.GPU
+		for _, env := range d.Edits.Env {
+			name += " " + env
+		}
+		for _, hook := range d.Edits.Hooks {
+			name += " " + strings.Join(hook.Args, " ")
+		}
+		names = append(names, name)
 	}
 	data := strings.Join(names, ",")
 	return cdi.Spec{Data: []byte(data), Digest: "digest of " + data}, nil
@@ -91,6 +99,9 @@ func (f *fakeSpecs) of(claim types.UID) []string {
 type node struct {
 	*Preparer
 	specs    *fakeSpecs
+	mig      *fakePartitions
+	mps      *fakeCompute
+	slices   *fakeTimeSlices
 	targets  map[string]Target
 	damaged  []types.UID
 	repaired []string
@@ -101,9 +112,12 @@ func newNode(t *testing.T, dir string) *node {
 	t.Helper()
 	n := &node{
 		specs:  &fakeSpecs{specs: map[types.UID][]string{}},
+		mig:    &fakePartitions{instances: map[mig.Partition]mig.Instance{}},
+		mps:    &fakeCompute{users: map[string]bool{}},
+		slices: &fakeTimeSlices{of: map[string]string{}},
 		driver: "580.95.05",
 		targets: map[string]Target{
-			"gpu-a": {GPU: "GPU-a", Capacity: map[string]resource.Quantity{"memory": resource.MustParse("40Gi")}, Required: []string{"memory"}},
+			"gpu-a": {GPU: "GPU-a", Capacity: map[string]resource.Quantity{"memory": resource.MustParse("40Gi")}},
 			"gpu-b": {GPU: "GPU-b", Capacity: map[string]resource.Quantity{"memory": resource.MustParse("40Gi")}},
 		},
 	}
@@ -116,6 +130,7 @@ func (n *node) start(t *testing.T, dir, boot string) {
 	t.Helper()
 	p, err := New(Options{
 		Driver: "gpu.apportion.dev", Pool: "node-a", Dir: dir, BootID: boot, Specs: n.specs,
+		Partitions: n.mig, Compute: n.mps, TimeSlices: n.slices, LimitHook: limitHook,
 		Resolve:       func(device string) (Target, bool) { target, ok := n.targets[device]; return target, ok },
 		DriverVersion: func() string { return n.driver },
 		Damaged:       func(uid types.UID, _ string, _ error) { n.damaged = append(n.damaged, uid) },
@@ -302,7 +317,7 @@ func TestErrorsSayWhichDeviceAndWhatToDo(t *testing.T) {
 	}{
 		{"device that was removed", claim("1", result("gpu-z")), []string{"gpu-z", "Delete the pod"}},
 		{"other node's pool", elsewhere, []string{"pool node-b", "node-a"}},
-		{"config on the base name of a subrequest", config, []string{"gpu/large", "remove it"}},
+		{"config on the base name of a subrequest", config, []string{"gpu/large", "config of the claim"}},
 		{"not allocated", unallocated, []string{"not allocated"}},
 		{"nothing of ours", claim("1"), []string{"no device of driver gpu.apportion.dev"}},
 		{"UID that is a path", claim("../1", result("gpu-a")), []string{"not one that the API server makes"}},
@@ -314,6 +329,14 @@ func TestErrorsSayWhichDeviceAndWhatToDo(t *testing.T) {
 			dir := t.TempDir()
 			n := newNode(t, dir)
 			n.targets["gpu-b"] = Target{GPU: "GPU-b", Problem: "GPU is lost"}
+			a := n.targets["gpu-a"]
+			a.CheckShare = func(consumed map[resourceapi.QualifiedName]resource.Quantity) error {
+				if memory, ok := consumed["memory"]; ok && memory.IsZero() {
+					return errors.New("a share of device gpu-a with no memory")
+				}
+				return nil
+			}
+			n.targets["gpu-a"] = a
 			_, err := n.Prepare(t.Context(), test.claim)
 			wantError(t, err, test.want...)
 			if files := recordFiles(t, dir); len(files) != 0 {

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"apportion.dev/apportion/pkg/mig"
 )
 
 // recordVersion is the version of the record's format. A reader refuses a
@@ -69,6 +71,72 @@ type Device struct {
 	AdminAccess bool `json:"adminAccess,omitempty"`
 	// CDIDevice is the fully qualified CDI device, unique per device and share.
 	CDIDevice string `json:"cdiDevice"`
+
+	// Placement is where a partition lies on its GPU; nil for a whole GPU.
+	Placement *Placement `json:"placement,omitempty"`
+	// MIG is the MIG device that containers get of a partition. For one that is
+	// made on demand it is known once it was made.
+	MIG *mig.Instance `json:"mig,omitempty"`
+	// MemoryLimit is what each container may use of a share's GPU; nil if nothing
+	// limits it. NotLimited says why that is so where a limit was wanted.
+	MemoryLimit *MemoryLimit `json:"memoryLimit,omitempty"`
+	NotLimited  string       `json:"notLimited,omitempty"`
+	// MPS is what a share gets of the GPU's compute through MPS; nil if it does not
+	// use it. NoMPS says why that is so where it was wanted.
+	MPS   *MPS   `json:"mps,omitempty"`
+	NoMPS string `json:"noMPS,omitempty"`
+	// mpsRequired and tolerant (the claim tolerates taints) are needed only until the
+	// device is reserved.
+	mpsRequired, tolerant bool
+	// TimeSlice is the interval that the claim asks of its GPU ("Long"), empty if it
+	// does not care.
+	TimeSlice string `json:"timeSlice,omitempty"`
+}
+
+// Placement is the place of a partition among its GPU's memory slices.
+type Placement struct {
+	Profile string `json:"profile"`
+	Start   int    `json:"start"`
+	Size    int    `json:"size"`
+	// Given is true for a partition that an administrator made: it is used as it
+	// is, and never destroyed.
+	Given bool `json:"given,omitempty"`
+}
+
+func (p Placement) overlaps(q Placement) bool {
+	return p.Start < q.Start+q.Size && q.Start < p.Start+p.Size
+}
+
+// MemoryLimit is in bytes, as nvmlDeviceSetMemoryLimits_v1 takes it.
+type MemoryLimit struct {
+	Soft int64 `json:"soft"`
+	Hard int64 `json:"hard"`
+}
+
+// MPS is how a container uses the GPU's MPS daemon.
+type MPS struct {
+	// Percent is the active thread percentage, 0 if not limited.
+	Percent int `json:"percent,omitempty"`
+	// PinnedBytes limits the device memory that a client pins, 0 if not limited.
+	PinnedBytes int64 `json:"pinnedBytes,omitempty"`
+}
+
+// onDemand says whether the device is a partition that the claim makes.
+func (d Device) onDemand() bool {
+	return d.Placement != nil && !d.Placement.Given && !d.AdminAccess
+}
+
+// partition names a partition to pkg/mig.
+func (d Device) partition() mig.Partition {
+	return mig.Partition{GPU: d.GPU, Profile: d.Placement.Profile, Start: d.Placement.Start}
+}
+
+// visible is the UUID of the GPU or MIG device that a container gets.
+func (d Device) visible() string {
+	if d.MIG != nil {
+		return d.MIG.UUID
+	}
+	return d.GPU
 }
 
 // errNewerRecord is returned for a record that a later version wrote.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
@@ -30,7 +31,7 @@ func (p *Preparer) Reconcile(ctx context.Context) error {
 			errs = append(errs, p.undoUnfinished(ctx, r))
 		}
 	}
-	errs = append(errs, p.Repair(ctx))
+	errs = append(errs, p.Repair(ctx), p.retainCompute(ctx))
 	setAside, err := p.store.setAsideClaims()
 	if err != nil {
 		return errors.Join(append(errs, err)...)
@@ -108,7 +109,7 @@ func (p *Preparer) repairClaim(ctx context.Context, ref ClaimRef) error {
 // repair takes the steps of a prepared claim again if what it was promised is not
 // there any more, and returns its record.
 func (p *Preparer) repair(ctx context.Context, operation string, r *Record) (*Record, error) {
-	reason, err := p.stale(r)
+	reason, err := p.stale(ctx, r)
 	if err != nil {
 		return nil, err
 	}
@@ -116,6 +117,7 @@ func (p *Preparer) repair(ctx context.Context, operation string, r *Record) (*Re
 		return r, nil
 	}
 	repaired := *r
+	repaired.Devices = slices.Clone(r.Devices)
 	repaired.BootID, repaired.DriverVersion = p.BootID, p.DriverVersion()
 	steps, err := p.steps(ctx, &repaired)
 	if err == nil {
@@ -134,12 +136,26 @@ func (p *Preparer) repair(ctx context.Context, operation string, r *Record) (*Re
 
 // stale says in words why what a prepared claim was promised is not there any
 // more; empty if it is.
-func (p *Preparer) stale(r *Record) (string, error) {
+func (p *Preparer) stale(ctx context.Context, r *Record) (string, error) {
 	if r.BootID != p.BootID {
 		return "the machine was restarted", nil
 	}
 	if now := p.DriverVersion(); r.DriverVersion != now {
 		return fmt.Sprintf("the NVIDIA driver changed from %s to %s", r.DriverVersion, now), nil
+	}
+	for _, d := range r.Devices {
+		if !d.onDemand() {
+			continue
+		}
+		instance, found, err := p.Partitions.Find(ctx, d.partition())
+		switch {
+		case err != nil:
+			return "", fmt.Errorf("look for partition %s: %w", d.Device, err)
+		case !found:
+			return "somebody destroyed its partition " + d.Device, nil
+		case d.MIG == nil || *d.MIG != instance:
+			return fmt.Sprintf("its partition %s was destroyed and made again", d.Device), nil
+		}
 	}
 	intact, err := p.Specs.Intact(r.Claim.UID, r.SpecDigest)
 	if err != nil || intact {
