@@ -2,7 +2,6 @@ package suite
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -10,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -23,8 +23,8 @@ import (
 // faultPort is where the plugin built with fault points listens for them.
 const faultPort = 22381
 
-// faultPoints are the places in pkg/prepare where the process is killed: those
-// a Prepare passes, and those an Unprepare passes.
+// The places in pkg/prepare where the process is killed: those a Prepare passes,
+// and those an Unprepare passes.
 var (
 	preparePoints   = []string{"prepareAfterIntent", "prepareAfterSteps", "prepareAfterRecord"}
 	unpreparePoints = []string{"unprepareLocked", "undoAfterSteps", "undoAfterRecord"}
@@ -33,7 +33,7 @@ var (
 // TestKilledInTheMiddle puts a plugin with fault points in place of the real one
 // for as long as it runs.
 func TestKilledInTheMiddle(t *testing.T) {
-	source := sourceWithFaultPoints(t)
+	source := faultySource(t)
 	t.Cleanup(func() {
 		if err := theCluster.InstallDriver(context.Background(), nil); err != nil {
 			t.Errorf("put the real plugin back: %v", err)
@@ -87,84 +87,130 @@ func TestKilledInTheMiddle(t *testing.T) {
 			}
 		})
 	}
+	t.Run("partition", partitionKilledInTheMiddle)
 }
 
-// sourceWithFaultPoints copies the driver's source and turns its gofail comments
-// into code there, so that no other build has them.
-func sourceWithFaultPoints(t *testing.T) string {
+// The driver's source with fault points, which several tests build from.
+var (
+	faultySourceOnce = sync.OnceValues(sourceWithFaultPoints)
+	faultySourceDir  string
+)
+
+func faultySource(t *testing.T) string {
 	t.Helper()
-	root, err := filepath.Abs("../..")
+	source, err := faultySourceOnce()
 	if err != nil {
 		t.Fatal(err)
-	}
-	source := t.TempDir()
-	for _, name := range []string{"go.mod", "go.sum", "api", "cmd", "pkg", "deployments"} {
-		from := filepath.Join(root, name)
-		info, err := os.Stat(from)
-		if errors.Is(err, os.ErrNotExist) {
-			continue
-		}
-		if err == nil && info.IsDir() {
-			err = os.CopyFS(filepath.Join(source, name), os.DirFS(from))
-		} else if err == nil {
-			var data []byte
-			if data, err = os.ReadFile(from); err == nil {
-				err = os.WriteFile(filepath.Join(source, name), data, 0o644)
-			}
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	gofail := exec.CommandContext(t.Context(), "go", "tool", "gofail", "enable", "./pkg/prepare")
-	gofail.Dir = source
-	if output, err := gofail.CombinedOutput(); err != nil {
-		t.Fatalf("gofail: %v\n%s", err, output)
 	}
 	return source
 }
 
-// arm makes the plugin stop at a fault point for as long as it lives.
+func removeFaultySource() error {
+	if faultySourceDir == "" {
+		return nil
+	}
+	return os.RemoveAll(faultySourceDir)
+}
+
+// sourceWithFaultPoints copies the driver's source and turns its gofail comments
+// into code there, so that no other build has them.
+func sourceWithFaultPoints() (string, error) {
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		return "", err
+	}
+	source, err := os.MkdirTemp("", "apportion-faults-")
+	if err != nil {
+		return "", err
+	}
+	faultySourceDir = source
+	for _, name := range []string{"go.mod", "go.sum", "api", "cmd", "pkg", "deployments"} {
+		if err := copyTree(filepath.Join(source, name), filepath.Join(root, name)); err != nil {
+			return "", fmt.Errorf("copy the driver's source: %w", err)
+		}
+	}
+	gofail := exec.Command("go", "tool", "gofail", "enable", "./pkg/prepare", "./pkg/mig")
+	gofail.Dir = source
+	if output, err := gofail.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("gofail: %w\n%s", err, output)
+	}
+	return source, nil
+}
+
+// copyTree copies a file or a folder.
+func copyTree(to, from string) error {
+	info, err := os.Stat(from)
+	if err != nil {
+		return err
+	}
+	if info.IsDir() {
+		return os.CopyFS(to, os.DirFS(from))
+	}
+	data, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(to, data, 0o644)
+}
+
+// faultsOf is where the plugin of a node takes orders about fault points.
+func faultsOf(t *testing.T, n *cluster.Node) string {
+	t.Helper()
+	return fmt.Sprintf("http://%s:%d", pluginPod(t, n).Status.PodIP, faultPort)
+}
+
+// arm makes the plugin of a node stop at a fault point for as long as it lives.
 func arm(t *testing.T, n *cluster.Node, point string) {
 	t.Helper()
-	pod := pluginPod(t, n)
-	url := fmt.Sprintf("http://%s:%d/%s", pod.Status.PodIP, faultPort, point)
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodPut, url, strings.NewReader(`1*sleep("1h")`))
-	if err != nil {
+	if err := armFault(t.Context(), faultsOf(t, n), point); err != nil {
 		t.Fatal(err)
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer response.Body.Close()
-	if response.StatusCode >= 300 {
-		t.Fatalf("fault point %s: %s", point, response.Status)
 	}
 }
 
-// killAt waits until the plugin stands at the fault point and kills it there.
+// killAt waits until the plugin of a node stands at the fault point and kills it
+// there.
 func killAt(t *testing.T, n *cluster.Node, point string) {
 	t.Helper()
-	pod := pluginPod(t, n)
-	url := fmt.Sprintf("http://%s:%d/%s/count", pod.Status.PodIP, faultPort, point)
+	faults := faultsOf(t, n)
 	waitFor(t, "the plugin stands at "+point, func(ctx context.Context) (bool, error) {
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-		if err != nil {
-			return false, err
-		}
-		response, err := http.DefaultClient.Do(request)
-		if err != nil {
-			return false, err
-		}
-		defer response.Body.Close()
-		var count int
-		_, err = fmt.Fscan(response.Body, &count)
-		return count > 0, err
+		return faultReached(ctx, faults, point)
 	})
 	if err := n.Signal(t.Context(), "KILL", program); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// armFault makes a process that listens for orders at the URL stop at a fault point.
+func armFault(ctx context.Context, faults, point string) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodPut, faults+"/"+point, strings.NewReader(`1*sleep("1h")`))
+	if err != nil {
+		return err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if response.StatusCode >= 300 {
+		return fmt.Errorf("fault point %s: %s", point, response.Status)
+	}
+	return nil
+}
+
+// faultReached says whether the process stands at the fault point.
+func faultReached(ctx context.Context, faults, point string) (bool, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, faults+"/"+point+"/count", nil)
+	if err != nil {
+		return false, err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return false, err
+	}
+	defer response.Body.Close()
+	var count int
+	_, err = fmt.Fscan(response.Body, &count)
+	return count > 0, err
 }
 
 // nudge changes the pod, so that the kubelet looks at it now and not at its next

@@ -85,6 +85,7 @@ func runAll(m *testing.M) (code int, err error) {
 	if client, err = kubernetes.NewForConfig(restConfig); err != nil {
 		return 1, err
 	}
+	defer func() { err = errors.Join(err, removeFaultySource()) }()
 	return m.Run(), nil
 }
 
@@ -161,7 +162,8 @@ func (s *space) explain(ctx context.Context) {
 	}
 }
 
-// wantNothingLeft waits until no node has a claim's record or CDI spec.
+// wantNothingLeft waits until no node has a claim's record or CDI spec, and no GPU
+// a partition or the mode for them.
 func wantNothingLeft(ctx context.Context, t *testing.T) {
 	t.Helper()
 	var left []string
@@ -173,6 +175,11 @@ func wantNothingLeft(ctx context.Context, t *testing.T) {
 				return false, err
 			}
 			left = append(left, files...)
+			partitions, err := partitionsOn(n)
+			if err != nil {
+				return false, err
+			}
+			left = append(left, partitions...)
 		}
 		return len(left) == 0, nil
 	})

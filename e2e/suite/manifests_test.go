@@ -219,3 +219,32 @@ spec:
           - cel:
               expression: device.attributes["gpu.apportion.dev"].productName == "NVIDIA A100-SXM4-40GB"
 `
+
+// deployment has .Replicas pods, each with a claim from a template.
+const deployment = `
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: {{.Name}}
+spec:
+  replicas: {{.Replicas}}
+  selector:
+    matchLabels:
+      app: {{.Name}}
+  template:
+    metadata:
+      labels:
+        app: {{.Name}}
+    spec:
+      terminationGracePeriodSeconds: 1
+      containers:
+      - name: work
+        image: apportion.dev/busybox:dev
+        command: ["sh", "-c", "trap 'exit 0' TERM; sleep 1000000 & wait"]
+        resources:
+          claims:
+          - name: gpu
+      resourceClaims:
+      - name: gpu
+        resourceClaimTemplateName: {{.Template}}
+`

@@ -1,13 +1,14 @@
 // Command bench measures how long the driver takes to prepare and unprepare
-// claims: the real plugin, a process of its own, called over its socket as the
-// kubelet does, on a fake machine of 8 GPUs. The API server is a small one in this
-// process, so that the figures are the driver's.
+// claims for whole GPUs and for MIG partitions: the real plugin, a process of its own,
+// called over its socket as the kubelet does, on a fake machine of 8 GPUs. The API
+// server is a small one in this process, so that the figures are the driver's.
 //
 //	go run ./cmd/bench --plugin ../bin/apportion-kubelet-plugin
 package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -18,11 +19,15 @@ import (
 	"syscall"
 	"text/tabwriter"
 	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+
+	"apportion.dev/apportion/e2e/standalone"
 )
 
 func main() {
 	plugin := flag.String("plugin", "", "the apportion-kubelet-plugin program to measure")
-	rounds := flag.Int("rounds", 200, "how many claims are prepared one at a time, and how many times 8 at once")
+	rounds := flag.Int("rounds", 200, "how many claims of each kind are prepared one at a time, and how many times 8 at once")
 	dir := flag.String("dir", os.TempDir(), "where the plugin's folders are made; its disk is part of what is measured")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -34,56 +39,84 @@ func main() {
 	}
 }
 
+// atOnce is how many claims are prepared at the same time, and how many GPUs there
+// are for them.
+const atOnce = 8
+
 func run(ctx context.Context, program, dir string, rounds int) (err error) {
 	if program == "" {
 		return fmt.Errorf("--plugin is missing: build one with \"make build\" and give its path")
 	}
-	p, err := startPlugin(ctx, program, dir, 8)
+	p, err := standalone.Start(ctx, standalone.Options{Program: program, Parent: dir, GPUs: fmt.Sprintf("h100-sxm5-80gb:%d", atOnce)})
 	if err != nil {
 		return err
 	}
-	defer func() { err = join(err, p.stop()) }()
+	defer func() { err = errors.Join(err, p.Stop()) }()
 
 	fmt.Printf("apportion-kubelet-plugin, %d rounds, %s/%s, %d CPUs, %s; records in %s, CDI specs in memory as on a node\n\n",
 		rounds, runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), cpuModel(), dir)
-	alone, err := p.measure(ctx, rounds, 1)
-	if err != nil {
+	b := &bench{Plugin: p}
+	var rows []row
+	var ratios []string
+	for _, kind := range []struct {
+		name, many string
+		devices    []resourceapi.Device
+	}{
+		{"GPU", fmt.Sprintf("%d GPUs", atOnce), b.wholeGPUs()},
+		{"partition", fmt.Sprintf("%d partitions on as many GPUs", atOnce), b.partitions()},
+	} {
+		if len(kind.devices) != atOnce {
+			return fmt.Errorf("the plugin published a %s for %d GPUs, want it for %d", kind.name, len(kind.devices), atOnce)
+		}
+		alone, err := b.measure(ctx, rounds, kind.devices[:1])
+		if err != nil {
+			return fmt.Errorf("one %s at a time: %w", kind.name, err)
+		}
+		together, err := b.measure(ctx, rounds, kind.devices)
+		if err != nil {
+			return fmt.Errorf("%s at once: %w", kind.many, err)
+		}
+		rows = append(rows,
+			row{"prepare, one " + kind.name + " at a time", alone.prepare},
+			row{"unprepare, one " + kind.name + " at a time", alone.unprepare},
+			row{"prepare, " + kind.many + " at once", together.prepare},
+			row{"unprepare, " + kind.many + " at once", together.unprepare})
+		ratios = append(ratios, fmt.Sprintf("%ss: prepare %.2f, unprepare %.2f", kind.name, ratio(together.prepare, alone.prepare), ratio(together.unprepare, alone.unprepare)))
+	}
+	if err := show(rows); err != nil {
 		return err
 	}
-	together, err := p.measure(ctx, rounds, 8)
-	if err != nil {
-		return err
-	}
+	fmt.Printf("\n%d at once / one alone, at p50: %s\n", atOnce, strings.Join(ratios, "; "))
+	return publishing(ctx, program, dir)
+}
+
+// row is a line of the table of results.
+type row struct {
+	name string
+	took []time.Duration
+}
+
+func show(rows []row) error {
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(w, "\tp50\tp90\tp99\tmax\t")
-	for _, row := range []struct {
-		name string
-		took []time.Duration
-	}{
-		{"prepare, one at a time", alone.prepare}, {"unprepare, one at a time", alone.unprepare},
-		{"prepare, 8 claims on 8 GPUs at once", together.prepare}, {"unprepare, 8 at once", together.unprepare},
-	} {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t\n", row.name, percentile(row.took, 50), percentile(row.took, 90), percentile(row.took, 99), percentile(row.took, 100))
+	for _, r := range rows {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t\n", r.name, percentile(r.took, 50), percentile(r.took, 90), percentile(r.took, 99), percentile(r.took, 100))
 	}
-	if err := w.Flush(); err != nil {
-		return err
-	}
-	fmt.Printf("\n8 at once / one alone, at p50: prepare %.2f, unprepare %.2f\n", ratio(together.prepare, alone.prepare), ratio(together.unprepare, alone.unprepare))
-	return publishing(ctx, program, dir)
+	return w.Flush()
 }
 
 // publishing restarts a plugin with 16 GPUs and counts what it writes.
 func publishing(ctx context.Context, program, dir string) (err error) {
-	p, err := startPlugin(ctx, program, dir, 16)
+	p, err := standalone.Start(ctx, standalone.Options{Program: program, Parent: dir, GPUs: "h100-sxm5-80gb:16"})
 	if err != nil {
 		return err
 	}
-	defer func() { err = join(err, p.stop()) }()
-	first := p.api.writes()
-	if err := p.restart(ctx); err != nil {
+	defer func() { err = errors.Join(err, p.Stop()) }()
+	first := p.Writes()
+	if err := p.Restart(ctx); err != nil {
 		return err
 	}
-	fmt.Printf("publishing 16 GPUs: %d API writes at first, %d after a restart with nothing changed\n", first, p.api.writes()-first)
+	fmt.Printf("publishing 16 GPUs: %d API writes at first, %d after a restart with nothing changed\n", first, p.Writes()-first)
 	return nil
 }
 

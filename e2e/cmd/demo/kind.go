@@ -62,7 +62,10 @@ func (k *kindCluster) up(ctx context.Context) error {
 	manifests, err := chart.Render(filepath.Join("..", "deployments", "helm", "apportion"),
 		chart.Release{Name: cluster.DriverRelease, Namespace: cluster.DriverNamespace}, map[string]any{
 			"image": map[string]any{"repository": name, "tag": tag, "pullPolicy": "Never"},
-			"fake":  map[string]any{"enabled": true, "gpus": kindName + "-worker=h100-sxm5-80gb:8;*=a100-sxm4-40gb:2"},
+			"fake": map[string]any{
+				"enabled": true, "driverVersion": driverVersion,
+				"gpus": kindName + "-worker=" + firstNodeGPUs + ";*=" + otherNodeGPUs,
+			},
 		})
 	if err != nil {
 		return err

@@ -12,10 +12,13 @@ import (
 type localCluster struct{ cluster *cluster.Cluster }
 
 func (l *localCluster) up(ctx context.Context) (err error) {
-	if l.cluster, err = cluster.Up(ctx, cluster.Options{Log: os.Stdout}); err != nil {
+	if l.cluster, err = cluster.Up(ctx, cluster.Options{Log: os.Stdout, Nodes: []cluster.NodeSpec{
+		{Name: "node-a", FakeGPUs: firstNodeGPUs},
+		{Name: "node-b", FakeGPUs: otherNodeGPUs},
+	}}); err != nil {
 		return err
 	}
-	return l.cluster.InstallDriver(ctx, nil)
+	return l.cluster.InstallDriver(ctx, map[string]any{"fake": map[string]any{"driverVersion": driverVersion}})
 }
 
 func (l *localCluster) down(ctx context.Context) error {

@@ -40,6 +40,15 @@ func main() {
 	}
 }
 
+// The fake GPUs of the demo's nodes: enough for all manifests at once, whichever
+// GPUs those take that would do with any. Some want one that can be partitioned
+// without a reset (Hopper), and some a driver that can limit memory (R615).
+const (
+	firstNodeGPUs = "h100-sxm5-80gb:8"
+	otherNodeGPUs = "h100-sxm5-80gb:4,a100-sxm4-40gb:2"
+	driverVersion = "615.43.02"
+)
+
 var errUsage = errors.New("wrong usage")
 
 func run(ctx context.Context, args []string) error {

@@ -55,7 +55,7 @@ func up(ctx context.Context, b backend) error {
 	for _, hint := range [][2]string{
 		{b.howToCall() + " get resourceslices -o yaml", "what the nodes publish"},
 		{b.howToCall() + " get resourceclaims -o yaml", "who has what, and what it is"},
-		{b.howToCall() + " exec one-gpu -- nvidia-smi -L", "a pod's view of its GPU"},
+		{b.howToCall() + " exec mig-by-profile -- nvidia-smi -L", "a pod's view of its partition"},
 		{"demo/*.yaml", "the manifests that run here; change them and apply them again"},
 		{"make demo-down", "stop the cluster and remove all it made"},
 	} {
@@ -64,15 +64,19 @@ func up(ctx context.Context, b backend) error {
 	return w.Flush()
 }
 
-// row is a line of the table: a GPU and one of its users.
-type row struct{ node, device, product, claim, pod string }
+// row is a line of the table: a GPU or partition and one of its users.
+type row struct{ node, device, product, memory, claim, pod string }
 
-// showTable prints each node's GPUs with the claims and pods that have them.
+// holder is a claim that has a device.
+type holder struct{ memory, claim, pods string }
+
+// showTable prints each node's GPUs with the claims and pods that have them. A GPU
+// that is partitioned is shown by its partitions in use.
 func showTable(ctx context.Context, b backend) error {
-	var slicesList resourceapi.ResourceSliceList
+	var published resourceapi.ResourceSliceList
 	var claims resourceapi.ResourceClaimList
 	var pods corev1.PodList
-	for kind, list := range map[string]any{"resourceslices": &slicesList, "resourceclaims": &claims, "pods": &pods} {
+	for kind, list := range map[string]any{"resourceslices": &published, "resourceclaims": &claims, "pods": &pods} {
 		output, err := b.kubectl(ctx, nil, "get", kind, "--all-namespaces", "--output", "json")
 		if err != nil {
 			return err
@@ -81,12 +85,24 @@ func showTable(ctx context.Context, b backend) error {
 			return fmt.Errorf("read %s: %w", kind, err)
 		}
 	}
+	rows := tableRows(published.Items, holders(claims.Items, pods.Items))
+	fmt.Println()
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "NODE\tDEVICE\tPRODUCT\tMEMORY\tCLAIM\tPODS")
+	for _, r := range rows {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", r.node, r.device, r.product, r.memory, r.claim, r.pod)
+	}
+	return w.Flush()
+}
+
+// holders are the claims that have each device, by node and device.
+func holders(claims []resourceapi.ResourceClaim, pods []corev1.Pod) map[string][]holder {
 	podNames := map[string]string{}
-	for _, p := range pods.Items {
+	for _, p := range pods {
 		podNames[string(p.UID)] = p.Namespace + "/" + p.Name
 	}
-	users := map[string][]row{}
-	for _, c := range claims.Items {
+	held := map[string][]holder{}
+	for _, c := range claims {
 		if c.Status.Allocation == nil {
 			continue
 		}
@@ -95,41 +111,50 @@ func showTable(ctx context.Context, b backend) error {
 			names = append(names, podNames[string(r.UID)])
 		}
 		for _, result := range c.Status.Allocation.Devices.Results {
-			name := c.Namespace + "/" + c.Name
+			h := holder{claim: c.Namespace + "/" + c.Name, pods: strings.Join(names, ", ")}
 			if result.AdminAccess != nil && *result.AdminAccess {
-				name += " (admin)"
+				h.claim += " (admin)"
+			}
+			if memory, ok := result.ConsumedCapacity["memory"]; ok {
+				h.memory = memory.String()
 			}
 			key := result.Pool + "/" + result.Device
-			users[key] = append(users[key], row{claim: name, pod: strings.Join(names, ", ")})
+			held[key] = append(held[key], h)
+		}
+	}
+	return held
+}
+
+func tableRows(published []resourceapi.ResourceSlice, held map[string][]holder) []row {
+	// A GPU's name is how those of its partitions begin.
+	partitioned := map[string]bool{}
+	for key := range held {
+		if gpu, _, ok := strings.Cut(key, "-mig-"); ok {
+			partitioned[gpu] = true
 		}
 	}
 	var rows []row
-	for _, s := range slicesList.Items {
+	for _, s := range published {
 		for _, d := range s.Spec.Devices {
 			product := ""
 			if name := d.Attributes["productName"].StringValue; name != nil {
 				product = *name
 			}
-			base := row{node: s.Spec.Pool.Name, device: d.Name, product: product, claim: "-", pod: "-"}
-			held := users[base.node+"/"+d.Name]
-			if len(held) == 0 {
-				rows = append(rows, base)
+			free := row{node: s.Spec.Pool.Name, device: d.Name, product: product, memory: "-", claim: "-", pod: "-"}
+			key := free.node + "/" + d.Name
+			users := held[key]
+			if len(users) == 0 && !partitioned[key] && !strings.Contains(d.Name, "-mig-") {
+				rows = append(rows, free)
 			}
-			for _, u := range held {
-				rows = append(rows, row{base.node, base.device, base.product, u.claim, u.pod})
+			for _, u := range users {
+				rows = append(rows, row{free.node, d.Name, product, u.memory, u.claim, u.pods})
 			}
 		}
 	}
 	slices.SortStableFunc(rows, func(a, b row) int {
 		return strings.Compare(a.node+"/"+a.device+"/"+a.claim, b.node+"/"+b.device+"/"+b.claim)
 	})
-	fmt.Println()
-	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "NODE\tGPU\tPRODUCT\tCLAIM\tPODS")
-	for _, r := range rows {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", r.node, r.device, r.product, r.claim, r.pod)
-	}
-	return w.Flush()
+	return rows
 }
 
 // showViews prints what nvidia-smi says in each container.

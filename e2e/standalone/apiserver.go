@@ -1,4 +1,4 @@
-package main
+package standalone
 
 import (
 	"fmt"
@@ -15,11 +15,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/utils/ptr"
 )
 
 // apiServer is as much of an API server as the plugin needs: one node, its
-// ResourceSlices and claims, in memory.
+// ResourceSlices and claims, in memory. All feature gates are on.
 type apiServer struct {
 	url    string
 	server *http.Server
@@ -28,7 +27,7 @@ type apiServer struct {
 	mu      sync.Mutex
 	version int
 	slices  map[string]*resourceapi.ResourceSlice
-	claims  map[string][]byte // encoded beforehand: it is not what is measured
+	claims  map[string][]byte // by name; encoded beforehand, as that is not what is measured
 	written int
 	watcher chan struct{}
 	waiting []chan struct{}
@@ -88,24 +87,15 @@ func send(w http.ResponseWriter, data []byte) {
 	_, _ = w.Write(data)
 }
 
-// addClaim makes a claim that has the device.
-func (a *apiServer) addClaim(name, uid, device string) error {
-	claim := &resourceapi.ResourceClaim{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "resource.k8s.io/v1", Kind: "ResourceClaim"},
-		ObjectMeta: metav1.ObjectMeta{Namespace: "bench", Name: name, UID: types.UID(uid), ResourceVersion: "1"},
-		Status: resourceapi.ResourceClaimStatus{Allocation: &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{
-			Results: []resourceapi.DeviceRequestAllocationResult{{
-				Request: "gpu", Driver: driverName, Pool: "bench", Device: device, ShareID: ptr.To(types.UID(uid)),
-			}},
-		}}},
-	}
+// putClaim makes the claim one that the plugin can get.
+func (a *apiServer) putClaim(claim *resourceapi.ResourceClaim) error {
 	data, err := encode(claim)
 	if err != nil {
 		return err
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.claims[name] = data
+	a.claims[claim.Name] = data
 	return nil
 }
 
@@ -120,18 +110,26 @@ func (a *apiServer) getClaim(w http.ResponseWriter, r *http.Request) {
 	send(w, claim)
 }
 
-// devices lists the published devices in order.
-func (a *apiServer) devices() []string {
+// devices lists the published devices in the order of publishing.
+func (a *apiServer) devices() []resourceapi.Device {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	var names []string
-	for _, slice := range a.slices {
-		for _, d := range slice.Spec.Devices {
-			names = append(names, d.Name)
-		}
+	var devices []resourceapi.Device
+	for _, slice := range a.inOrder() {
+		devices = append(devices, slice.Spec.Devices...)
 	}
-	slices.Sort(names)
-	return names
+	return devices
+}
+
+// inOrder lists the slices by name, which is the order of publishing. The caller
+// holds the lock.
+func (a *apiServer) inOrder() []resourceapi.ResourceSlice {
+	var list []resourceapi.ResourceSlice
+	for _, slice := range a.slices {
+		list = append(list, *slice)
+	}
+	slices.SortFunc(list, func(a, b resourceapi.ResourceSlice) int { return strings.Compare(a.Name, b.Name) })
+	return list
 }
 
 func (a *apiServer) writes() int {
@@ -184,15 +182,11 @@ func (a *apiServer) listSlices(w http.ResponseWriter, r *http.Request) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	list := &resourceapi.ResourceSliceList{
+	reply(w, &resourceapi.ResourceSliceList{
 		TypeMeta: metav1.TypeMeta{APIVersion: "resource.k8s.io/v1", Kind: "ResourceSliceList"},
 		ListMeta: metav1.ListMeta{ResourceVersion: fmt.Sprint(a.version)},
-	}
-	for _, slice := range a.slices {
-		list.Items = append(list.Items, *slice)
-	}
-	slices.SortFunc(list.Items, func(a, b resourceapi.ResourceSlice) int { return strings.Compare(a.Name, b.Name) })
-	reply(w, list)
+		Items:    a.inOrder(),
+	})
 }
 
 func (a *apiServer) writeSlice(w http.ResponseWriter, r *http.Request) {
@@ -207,15 +201,19 @@ func (a *apiServer) writeSlice(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, fmt.Sprintf("not a ResourceSlice: %v", err), http.StatusBadRequest)
 		return
 	}
+	slice.Kind, slice.APIVersion = "ResourceSlice", "resource.k8s.io/v1"
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if slice.Name == "" {
+		slice.Name = fmt.Sprintf("%s%d", slice.GenerateName, a.version+1)
+	}
+	if slices.Contains(r.URL.Query()["dryRun"], metav1.DryRunAll) {
+		reply(w, slice) // What would be kept: all of it.
+		return
+	}
 	a.version++
 	a.written++
-	if slice.Name == "" {
-		slice.Name = fmt.Sprintf("%s%d", slice.GenerateName, a.version)
-	}
 	slice.UID, slice.ResourceVersion = types.UID(slice.Name), fmt.Sprint(a.version)
-	slice.Kind, slice.APIVersion = "ResourceSlice", "resource.k8s.io/v1"
 	a.slices[slice.Name] = slice
 	a.tell()
 	reply(w, slice)
