@@ -60,10 +60,12 @@ type Plugin struct {
 	dir     string
 	cdi     string
 	machine *fakegpu.Machine
-	api     *apiServer
-	process *process
-	log     *os.File
-	conn    *grpc.ClientConn
+	// hardware is the machine's folder.
+	hardware string
+	api      *apiServer
+	process  *process
+	log      *os.File
+	conn     *grpc.ClientConn
 }
 
 // process is a running program.
@@ -112,7 +114,11 @@ func Start(ctx context.Context, o Options) (p *Plugin, err error) {
 	if p.cdi, err = os.MkdirTemp("/dev/shm", "plugin-cdi-"); err != nil {
 		return p, err
 	}
-	p.machine, err = fakegpu.Create(p.path("machine"), fakegpu.Spec{Node: Node, DriverVersion: o.DriverVersion, GPUs: gpus})
+	// The machine stands for hardware, whose state is on no disk.
+	if p.hardware, err = os.MkdirTemp("/dev/shm", "plugin-machine-"); err != nil {
+		return p, err
+	}
+	p.machine, err = fakegpu.Create(p.hardware, fakegpu.Spec{Node: Node, DriverVersion: o.DriverVersion, GPUs: gpus})
 	if err != nil {
 		return p, err
 	}
@@ -134,7 +140,7 @@ func (p *Plugin) path(name string) string { return filepath.Join(p.dir, name) }
 // arguments are the plugin's flags. What listens on a port of the node is off.
 func (p *Plugin) arguments() []string {
 	return []string{
-		"--node-name=" + Node, "--driver-name=" + DriverName, "--fake-machine=" + p.path("machine"), "--cdi-root=" + p.cdi,
+		"--node-name=" + Node, "--driver-name=" + DriverName, "--fake-machine=" + p.hardware, "--cdi-root=" + p.cdi,
 		"--kubelet-plugins-directory-path=" + p.path("plugins"), "--kubelet-registrar-directory-path=" + p.path("registry"),
 		"--cdi-hook-path=", "--limit-hook-path=", "--healthcheck-port=-1", "--metrics-address=", "--kubeconfig=" + p.path("kubeconfig"),
 	}
@@ -226,7 +232,7 @@ func (p *Plugin) remove() error {
 	if p.api != nil {
 		p.api.stop()
 	}
-	for _, dir := range []string{p.dir, p.cdi} {
+	for _, dir := range []string{p.dir, p.cdi, p.hardware} {
 		if dir != "" {
 			err = errors.Join(err, os.RemoveAll(dir))
 		}

@@ -31,6 +31,11 @@ type Machine struct {
 	store   *store
 	root    driverRoot
 	library *library
+
+	// entries are those of the driver root as this process last left it, of the
+	// state with that generation. They are used under the store's lock.
+	entries    map[string]rootEntry
+	generation uint64
 }
 
 func machineAt(dir string) (*Machine, error) {
@@ -178,12 +183,20 @@ func (m *Machine) update(change func(*state) error) (err error) {
 		return err
 	}
 	next.Generation++
-	before, after := rootEntries(current), rootEntries(next)
+	before, after := m.entries, rootEntries(next)
+	if before == nil || m.generation != current.Generation {
+		before = rootEntries(current)
+	}
+	m.entries = nil
 	if err := m.root.put(changedEntries(before, after)); err != nil {
 		return err
 	}
 	if err := m.store.write(next); err != nil {
 		return err
 	}
-	return m.root.remove(droppedEntries(before, after))
+	if err := m.root.remove(droppedEntries(before, after)); err != nil {
+		return err
+	}
+	m.entries, m.generation = after, next.Generation
+	return nil
 }

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// Watch implements [Source]. It reads at each poll, and at once when NVML reports
-// an event (an XID, a change of the MIG layout) where it does so. An XID is
-// reported before the hardware is read.
+// Watch implements [Source]. It reads at each poll, and when NVML reports events
+// (an XID, a change of the MIG layout) where it does so. An XID is reported before
+// the hardware is read.
 func (n *NVML) Watch(ctx context.Context, changed func(Node)) {
 	ticker := time.NewTicker(n.poll)
 	defer ticker.Stop()
@@ -47,11 +47,41 @@ func (n *NVML) Watch(ctx context.Context, changed func(Node)) {
 			polled = true
 		case <-events.wake:
 			polled = false
-			// Reading a GPU that has just failed may take long.
-			if node := n.withXIDs(*last); !reflect.DeepEqual(*last, node) {
-				changed(node)
-				last = &node
-			}
+			last = n.burst(ctx, events.wake, last, changed)
+		}
+	}
+}
+
+// One change of a GPU comes with several events, and a node that makes partitions
+// has many. One reading shows what all of them changed: it waits until there was no
+// event for quietTime, but at most burstTime.
+const (
+	quietTime = 50 * time.Millisecond
+	burstTime = 500 * time.Millisecond
+)
+
+// burst waits until a burst of events is over. The XIDs among them are reported at
+// once: reading a GPU that has just failed may take long. It returns the last node
+// that was reported.
+func (n *NVML) burst(ctx context.Context, wake <-chan struct{}, last *Node, changed func(Node)) *Node {
+	over := time.NewTimer(burstTime)
+	defer over.Stop()
+	quiet := time.NewTimer(quietTime)
+	defer quiet.Stop()
+	for {
+		if node := n.withXIDs(*last); !reflect.DeepEqual(*last, node) {
+			changed(node)
+			last = &node
+		}
+		select {
+		case <-ctx.Done():
+			return last
+		case <-over.C:
+			return last
+		case <-quiet.C:
+			return last
+		case <-wake:
+			quiet.Reset(quietTime)
 		}
 	}
 }

@@ -149,9 +149,16 @@ func TestWatchWakesOnEvent(t *testing.T) {
 		lib.set(func(f *fakeLibrary) { f.devices = append(f.devices, plainGPU(uuid1, "00000000:3B:00.0")) })
 		time.Sleep(time.Second)
 		w.expect(t, "before an event")
+		// A burst of events is one reading, once it is over.
+		for range 5 {
+			lib.events <- nvml.EventData{EventType: nvml.EventTypeXidCriticalError, EventData: 79}
+			time.Sleep(40 * time.Millisecond)
+		}
+		w.expect(t, "in a burst of events")
+		time.Sleep(20 * time.Millisecond)
+		w.expect(t, "after events", report01)
 		lib.events <- nvml.EventData{EventType: nvml.EventTypeXidCriticalError, EventData: 79}
-		w.expect(t, "after an event", report01)
-		lib.events <- nvml.EventData{EventType: nvml.EventTypeXidCriticalError, EventData: 79}
+		time.Sleep(time.Second)
 		w.expect(t, "after an event that changed nothing")
 		w.stop(t)
 		// One Init is the source's own, until Close.
