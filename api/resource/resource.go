@@ -28,8 +28,14 @@ func DecodeFor(driverName string, data []byte) (v1alpha1.Config, error) {
 		return nvidiav1beta1.Decode(data)
 	}
 	config, err := v1alpha1.Decode(data)
-	if nvidia {
-		err = fmt.Errorf("%w; those of %s are read where the driver's name is %s", err, nvidiav1beta1.Group, CompatibleDriver)
+	switch {
+	case err == nil:
+		return config, nil
+	case nvidia:
+		return nil, fmt.Errorf("%w; those of %s are read where the driver's name is %s", err, nvidiav1beta1.APIVersion, CompatibleDriver)
+	case driverName == CompatibleDriver && meta.APIVersion != v1alpha1.APIVersion:
+		return nil, fmt.Errorf("%w, and %s and %s of %s", err, nvidiav1beta1.KindGpuConfig, nvidiav1beta1.KindMigDeviceConfig, nvidiav1beta1.APIVersion)
+	default:
+		return nil, err
 	}
-	return config, err
 }

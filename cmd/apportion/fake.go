@@ -48,7 +48,7 @@ while it is in use. GPUs are named by index, UUID or PCI address.`,
 		o.createCommand(), o.showCommand(), o.productsCommand(),
 		o.addCommand(), o.removeCommand(), o.loseCommand(), o.restoreCommand(), o.resetCommand(),
 		o.failCommand(), o.healCommand(), o.xidCommand(), o.driverVersionCommand(), o.symbolsCommand(),
-		o.setCommand(), o.migCommand(),
+		o.setCommand(), o.migCommand(), o.allocateCommand(),
 	)
 	return cmd
 }

@@ -150,7 +150,7 @@ func TestMistakesAreOneLineAndExit2(t *testing.T) {
 		want string
 	}{
 		{[]string{"fly"}, `unknown command "fly"; known are: fake, inventory`},
-		{[]string{"fake", "fly"}, "known are: add-gpu, create, driver-version"},
+		{[]string{"fake", "fly"}, "known are: add-gpu, allocate, create, driver-version"},
 		{[]string{"fake", "mig", "fly"}, "known are: create, destroy, mode"},
 		{[]string{"fake", "show", "--fly"}, "unknown flag: --fly"},
 		{[]string{"fake", "show", "now"}, `unexpected argument "now"`},

@@ -16,8 +16,9 @@ import (
 
 // Exit codes.
 const (
-	exitFailure = 1
-	exitUsage   = 2
+	exitFailure     = 1
+	exitUsage       = 2
+	exitOutOfMemory = 3
 )
 
 // usageError is a mistake in how the program was called.
@@ -36,6 +37,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	err := cmd.ExecuteContext(ctx)
 	if err == nil {
 		return 0
+	}
+	if errors.Is(err, errOutOfMemory) {
+		return exitOutOfMemory // It was said on stdout.
 	}
 	// One line, whatever the error has in it.
 	fmt.Fprintf(stderr, "%s: %s\n", name, strings.ReplaceAll(strings.TrimSpace(err.Error()), "\n", "; "))

@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
@@ -91,6 +92,18 @@ func every[T runtime.Object](objects []runtime.Object) []T {
 	return all
 }
 
+// component keeps the objects of one part of the chart: "kubelet-plugin" or "webhook".
+func component(t *testing.T, objects []runtime.Object, name string) []runtime.Object {
+	t.Helper()
+	return slices.DeleteFunc(objects, func(object runtime.Object) bool {
+		meta, err := meta.Accessor(object)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return meta.GetLabels()["app.kubernetes.io/component"] != name
+	})
+}
+
 // TestGolden shows a reviewer what a change of the chart changes in a cluster.
 // "go test ./chart -update" rewrites the files.
 func TestGolden(t *testing.T) {
@@ -99,10 +112,24 @@ func TestGolden(t *testing.T) {
 		{"fake", "fake: {enabled: true, gpus: 'node-a=h100-sxm5-80gb:8;*=t4:1'}"},
 		{"driver-name", "driverName: gpu.nvidia.com"},
 		{"no-extended-resource", "extendedResourceName: ''"},
+		{"no-mps", "mps: {enabled: false}"},
+		{"no-webhook", "webhook: {enabled: false}"},
 		{"all-values", `
 image: {repository: registry.example.com/apportion, tag: v1.2.3, pullPolicy: Always}
 imagePullSecrets: [{name: registry}]
+deviceClasses:
+  gpu: {config: {apiVersion: resource.apportion.dev/v1alpha1, kind: GPUConfig, memory: {enforcement: Required}}}
+  mig: {config: {apiVersion: resource.apportion.dev/v1alpha1, kind: MIGConfig, memory: {enforcement: None}}}
 excludeDevices: [GPU-11111111-2222-3333-4444-555555555555, "0000:3b:00.0", NVIDIA T4]
+partitions: {enabled: false}
+sharing:
+  enabled: false
+  maxShares: 8
+  minMemory: 2Gi
+  reservedMemory: 512Mi
+  products: [{product: "NVIDIA L4*", maxShares: 4}, {product: NVIDIA T4, disabled: true}]
+mps: {multiUser: false, sharedMemory: 2Gi, resources: {limits: {memory: 1Gi}}}
+ignoreXIDs: [94, 95]
 kubeletRootDir: /data/kubelet/
 cdiRoot: /etc/cdi
 nvidiaDriverRoot: /run/nvidia/driver
@@ -121,6 +148,18 @@ resources: {limits: {memory: 256Mi}}
 podAnnotations: {example.com/a: b}
 podLabels: {example.com/c: d}
 extraEnv: [{name: POLL_INTERVAL, value: 30s}]
+webhook:
+  replicas: 1
+  failurePolicy: Fail
+  timeoutSeconds: 10
+  certificateLifetime: 24h
+  resources: {limits: {memory: 128Mi}}
+  nodeSelector: {node-role.kubernetes.io/control-plane: ""}
+  affinity: {podAffinity: {}}
+  tolerations: [{operator: Exists}]
+  priorityClassName: system-cluster-critical
+  podAnnotations: {example.com/e: f}
+  podLabels: {example.com/g: h}
 nameOverride: gpus
 fullnameOverride: gpu-driver
 `},
@@ -151,7 +190,9 @@ func TestInstallOrder(t *testing.T) {
 		kinds = append(kinds, object.GetObjectKind().GroupVersionKind().Kind)
 	}
 	want := []string{
-		"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "DaemonSet",
+		"PodDisruptionBudget", "ServiceAccount", "ServiceAccount", "Secret",
+		"ClusterRole", "ClusterRole", "ClusterRoleBinding", "ClusterRoleBinding", "Role", "RoleBinding",
+		"Service", "DaemonSet", "Deployment", "ValidatingWebhookConfiguration",
 		"DeviceClass", "DeviceClass", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding",
 	}
 	if diff := cmp.Diff(want, kinds); diff != "" {
@@ -177,7 +218,7 @@ func TestAccountIsOne(t *testing.T) {
 		{"existing account", release, "serviceAccount: {create: false, name: theirs}", "theirs"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			objects := decode(t, mustRender(t, test.release, test.values))
+			objects := component(t, decode(t, mustRender(t, test.release, test.values)), "kubelet-plugin")
 			set := only[*appsv1.DaemonSet](t, objects)
 			if got := set.Spec.Template.Spec.ServiceAccountName; got != test.account || set.Namespace != test.release.Namespace {
 				t.Errorf("pods run as %s/%s, want %s/%s", set.Namespace, got, test.release.Namespace, test.account)
@@ -227,7 +268,7 @@ func TestDriverNameIsFollowed(t *testing.T) {
 	if bytes.Contains(manifests, []byte("gpu.apportion.dev")) {
 		t.Error("the default driver name is still in the manifests")
 	}
-	rules := only[*rbacv1.ClusterRole](t, objects).Rules
+	rules := only[*rbacv1.ClusterRole](t, component(t, objects, "kubelet-plugin")).Rules
 	own := slices.IndexFunc(rules, func(rule rbacv1.PolicyRule) bool { return slices.Contains(rule.Resources, "resourceclaims/driver") })
 	if own < 0 || !slices.Equal(rules[own].ResourceNames, []string{"gpu.nvidia.com"}) {
 		t.Errorf("the role has no permission for the entries of gpu.nvidia.com: %+v", rules)
@@ -276,21 +317,32 @@ func TestPrivileges(t *testing.T) {
 		return result
 	}
 	const data, registry, cdi = "/var/lib/kubelet/plugins/gpu.apportion.dev", "/var/lib/kubelet/plugins_registry", "/var/run/cdi"
+	const supervisor, machine = data + "/mps", "/var/lib/apportion/fake"
+	plugin := privileges{Privileged: true, HostPaths: []string{data, registry, cdi, "/", "/dev"}}
+	fakeMachine := privileges{Added: []corev1.Capability{"MKNOD"}, HostPaths: []string{machine}}
+	fakePlugin := privileges{Added: []corev1.Capability{"MKNOD"}, HostPaths: []string{data, registry, cdi, machine}}
 	for _, test := range []struct {
-		values string
-		want   map[string]privileges
+		values  string
+		hostPID bool
+		want    map[string]privileges
 	}{
-		{"", map[string]privileges{
-			"plugin": {Privileged: true, HostPaths: []string{data, registry, cdi, "/", "/dev"}},
+		{"", true, map[string]privileges{
+			"plugin": plugin,
+			"mps":    {Privileged: true, HostPaths: []string{supervisor, "/", "/dev"}},
 		}},
-		{"fake: {enabled: true}", map[string]privileges{
-			"fake-machine": {Added: []corev1.Capability{"MKNOD"}, HostPaths: []string{"/var/lib/apportion/fake"}},
-			"plugin":       {Added: []corev1.Capability{"MKNOD"}, HostPaths: []string{data, registry, cdi, "/var/lib/apportion/fake"}},
+		{"mps: {enabled: false}", false, map[string]privileges{"plugin": plugin}},
+		{"fake: {enabled: true}", false, map[string]privileges{
+			"fake-machine": fakeMachine, "plugin": fakePlugin,
+			"mps": {HostPaths: []string{supervisor, machine}},
+		}},
+		{"{fake: {enabled: true}, mps: {enabled: false}}", false, map[string]privileges{
+			"fake-machine": fakeMachine, "plugin": fakePlugin,
 		}},
 	} {
 		spec := only[*appsv1.DaemonSet](t, decode(t, mustRender(t, release, test.values))).Spec.Template.Spec
-		if spec.HostNetwork || spec.HostPID || spec.HostIPC {
-			t.Errorf("values %q: the pod is in a namespace of the host", test.values)
+		if spec.HostNetwork || spec.HostIPC || spec.HostPID != test.hostPID {
+			t.Errorf("values %q: namespaces of the host: network %t, IPC %t, PID %t; want PID %t only",
+				test.values, spec.HostNetwork, spec.HostIPC, spec.HostPID, test.hostPID)
 		}
 		if profile := spec.SecurityContext.SeccompProfile; profile == nil || profile.Type != corev1.SeccompProfileTypeRuntimeDefault {
 			t.Errorf("values %q: seccomp profile %+v", test.values, profile)
@@ -319,6 +371,15 @@ func TestRefusedValues(t *testing.T) {
 		{"log format", "logging: {format: xml}", "/logging/format"},
 		{"port", "healthcheckPort: 0", "/healthcheckPort"},
 		{"comma in a device", "excludeDevices: ['a,b']", "/excludeDevices/0"},
+		{"amount of memory", "sharing: {minMemory: 2GB}", "/sharing/minMemory"},
+		{"product without a name", "sharing: {products: [{maxShares: 2}]}", "/sharing/products/0"},
+		{"unknown setting of a product", "sharing: {products: [{product: a, shares: 2}]}", "'shares' not allowed"},
+		{"no shared memory", "mps: {sharedMemory: ''}", "/mps/sharedMemory"},
+		{"class config without a kind", "deviceClasses: {gpu: {config: {memory: {}}}}", "/deviceClasses/gpu/config"},
+		{"Xid as text", "ignoreXIDs: ['79']", "/ignoreXIDs/0"},
+		{"failure policy", "webhook: {failurePolicy: ignore}", "/webhook/failurePolicy"},
+		{"no replica", "webhook: {replicas: 0}", "/webhook/replicas"},
+		{"lifetime without a unit", "webhook: {certificateLifetime: '90'}", "/webhook/certificateLifetime"},
 		{"no account", "serviceAccount: {create: false}", "serviceAccount.name must be set"},
 		{"socket path", "kubeletRootDir: /" + strings.Repeat("k", 80), "Linux allows 107: shorten driverName or kubeletRootDir"},
 		{"two plugins on a node", "updateStrategy: {rollingUpdate: {maxSurge: 1, maxUnavailable: 0}}", "set maxUnavailable instead"},

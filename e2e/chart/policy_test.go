@@ -78,6 +78,9 @@ func TestPolicyDecides(t *testing.T) {
 	const allNodes = `the GPU driver on node "node-a" may not change a ResourceSlice of node ""`
 	const otherDriver = "the GPU driver gpu.apportion.dev may not change a ResourceSlice of driver gpu.example.com"
 	mine, theirs := slice(driver, new("node-a")), slice(driver, new("node-b"))
+	// What the plugin creates, as a dry run, to see which fields the cluster keeps.
+	probe := slice(driver, new("node-a"))
+	probe.ObjectMeta = metav1.ObjectMeta{GenerateName: "apportion-probe-"}
 	for _, test := range []struct {
 		name      string
 		user      string
@@ -87,6 +90,7 @@ func TestPolicyDecides(t *testing.T) {
 		denied    []string
 	}{
 		{"create own", account, onA, admission.Create, nil, mine, nil},
+		{"create a probe", account, onA, admission.Create, nil, probe, nil},
 		{"update own", account, onA, admission.Update, mine, mine, nil},
 		{"delete own", account, onA, admission.Delete, mine, nil, nil},
 		{"create another node's", account, onA, admission.Create, nil, theirs, []string{otherNode}},

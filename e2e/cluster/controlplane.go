@@ -70,6 +70,7 @@ func (c *Cluster) apiServerArguments() []string {
 		"--secure-port=443",
 		"--advertise-address=" + apiServerAddress,
 		"--service-cluster-ip-range=" + serviceRange,
+		"--enable-aggregator-routing", // webhooks are called at their pods, as no kube-proxy serves Services
 		"--authorization-mode=Node,RBAC",
 		"--enable-admission-plugins=NodeRestriction",
 		"--allow-privileged",

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
@@ -16,6 +17,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/ptr"
 
 	"apportion.dev/apportion/e2e/chart"
 	"apportion.dev/apportion/e2e/image"
@@ -30,7 +32,7 @@ const (
 
 // InstallDriver builds the driver's image from the repository, loads it into all
 // nodes, and applies the chart with values over those of a cluster of fake GPUs. It
-// returns when the driver runs on all nodes and has published the devices of each. A
+// returns when all its pods are ready and the devices of each node are published. A
 // driver that is installed already is updated.
 func (c *Cluster) InstallDriver(ctx context.Context, values map[string]any) error {
 	return c.InstallDriverFrom(ctx, c.sourceDir, values)
@@ -39,7 +41,12 @@ func (c *Cluster) InstallDriver(ctx context.Context, values map[string]any) erro
 // InstallDriverFrom does as InstallDriver with the driver and chart of another copy
 // of the repository, such as one with fault points.
 func (c *Cluster) InstallDriverFrom(ctx context.Context, source string, values map[string]any) error {
-	tar, err := image.BuildDriver(ctx, source, filepath.Join(c.binDir, "driver"), c.log)
+	// The programs of the fake machines' driver are scripts. Up made sure of it.
+	shell, err := exec.LookPath(busybox)
+	if err != nil {
+		return fmt.Errorf("find the program busybox: %w", err)
+	}
+	tar, err := image.BuildFakeDriver(ctx, source, filepath.Join(c.binDir, "driver"), shell, c.log)
 	if err != nil {
 		return err
 	}
@@ -79,10 +86,12 @@ func (c *Cluster) driverValues(digest string) map[string]any {
 			gpus = append(gpus, node.Name+"="+node.FakeGPUs)
 		}
 	}
+	annotations := map[string]any{"apportion.dev/image-digest": digest}
 	return map[string]any{
 		"image":          map[string]any{"repository": repository, "tag": tag, "pullPolicy": "Never"},
 		"fake":           map[string]any{"enabled": true, "gpus": strings.Join(gpus, ";")},
-		"podAnnotations": map[string]any{"apportion.dev/image-digest": digest},
+		"podAnnotations": annotations,
+		"webhook":        map[string]any{"podAnnotations": annotations},
 	}
 }
 
@@ -112,6 +121,15 @@ func (c *Cluster) waitDriver(ctx context.Context, driver string) error {
 				return err
 			}
 		}
+		deployments, err := client.AppsV1().Deployments(DriverNamespace).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		for _, deployment := range deployments.Items {
+			if err := deployed(&deployment); err != nil {
+				return err
+			}
+		}
 		slices, err := client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{
 			FieldSelector: resourceapi.ResourceSliceSelectorDriver + "=" + driver,
 		})
@@ -133,6 +151,16 @@ func rolledOut(set *appsv1.DaemonSet, n int) error {
 	if status.ObservedGeneration < set.Generation || int(status.DesiredNumberScheduled) != n ||
 		int(status.UpdatedNumberScheduled) != n || int(status.NumberReady) != n {
 		return fmt.Errorf("DaemonSet %s: %d of %d pods are ready", set.Name, status.NumberReady, n)
+	}
+	return nil
+}
+
+// deployed fails unless all pods of the newest version of a Deployment are ready,
+// and no others are left.
+func deployed(d *appsv1.Deployment) error {
+	status, n := d.Status, ptr.Deref(d.Spec.Replicas, 1)
+	if status.ObservedGeneration < d.Generation || status.Replicas != n || status.UpdatedReplicas != n || status.ReadyReplicas != n {
+		return fmt.Errorf("Deployment %s: %d of %d pods are ready", d.Name, status.ReadyReplicas, n)
 	}
 	return nil
 }

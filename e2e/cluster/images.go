@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 
 	"apportion.dev/apportion/e2e/image"
 )
@@ -59,24 +58,15 @@ func BuildBusybox(ctx context.Context, folder string, log io.Writer) (tarPath st
 }
 
 func busyboxSpec(ctx context.Context, program string) (image.Spec, error) {
-	output, err := exec.CommandContext(ctx, program, "--list").Output()
-	if err != nil {
-		return image.Spec{}, fmt.Errorf("list the applets of %s: %w", program, err)
-	}
-	const path = "/bin/busybox"
-	spec := image.Spec{
+	files, links, err := image.Busybox(ctx, program)
+	return image.Spec{
 		Name:       BusyboxImage,
-		Files:      []image.File{{Path: path, Source: program, Mode: 0o755}},
+		Files:      files,
+		Links:      links,
 		Entrypoint: []string{"/bin/sh"},
 		Env:        []string{"PATH=/usr/local/bin:/usr/bin:/bin"},
 		Libraries:  true, // for a busybox that is not static
-	}
-	for _, applet := range strings.Fields(string(output)) {
-		if applet != busybox {
-			spec.Links = append(spec.Links, image.Link{Path: "/bin/" + applet, Target: path})
-		}
-	}
-	return spec, nil
+	}, err
 }
 
 // imageOf makes the image name.tar if it is missing or something in it changed.

@@ -24,8 +24,13 @@ type program struct {
 	static bool
 }
 
+// apportion-cdi-hook runs on the host as well, but opens the host's NVML and is
+// therefore not static.
 var driverPrograms = []program{
 	{name: "apportion-kubelet-plugin", pkg: "./cmd/apportion-kubelet-plugin"},
+	{name: "apportion-cdi-hook", pkg: "./cmd/apportion-cdi-hook"},
+	{name: "apportion-mps", pkg: "./cmd/apportion-mps"},
+	{name: "apportion-webhook", pkg: "./cmd/apportion-webhook"},
 	{name: "apportion", pkg: "./cmd/apportion"},
 	{name: "nvidia-cdi-hook", pkg: "github.com/NVIDIA/nvidia-container-toolkit/cmd/nvidia-cdi-hook", static: true},
 }
@@ -39,6 +44,22 @@ var nvmlLibraries = []string{"libc.so.6", "libdl.so.2", "libm.so.6", "libpthread
 // apportion.tar in outDir, which it makes if it is missing. It says what it is
 // doing, a line a step, on progress. It needs the Go tool and a C compiler.
 func BuildDriver(ctx context.Context, repoRoot, outDir string, progress io.Writer, tags ...string) (tarPath string, err error) {
+	spec := Spec{Env: []string{"PATH=/usr/bin"}}
+	return buildDriver(ctx, repoRoot, outDir, progress, spec, tags)
+}
+
+// BuildFakeDriver does as BuildDriver, and adds the busybox at the path given with
+// its applets: the programs of a fake machine's driver are shell scripts.
+func BuildFakeDriver(ctx context.Context, repoRoot, outDir, busybox string, progress io.Writer) (tarPath string, err error) {
+	spec := Spec{Env: []string{"PATH=/usr/bin:" + busyboxFolder}}
+	if spec.Files, spec.Links, err = Busybox(ctx, busybox); err != nil {
+		return "", fmt.Errorf("build the driver's image: %w", err)
+	}
+	return buildDriver(ctx, repoRoot, outDir, progress, spec, nil)
+}
+
+// buildDriver adds the driver to what the spec has, and writes the image.
+func buildDriver(ctx context.Context, repoRoot, outDir string, progress io.Writer, spec Spec, tags []string) (tarPath string, err error) {
 	outDir, err = filepath.Abs(outDir)
 	if err != nil {
 		return "", fmt.Errorf("build the driver's image: %w", err)
@@ -47,13 +68,9 @@ func BuildDriver(ctx context.Context, repoRoot, outDir string, progress io.Write
 	if err := os.MkdirAll(bin, 0o755); err != nil {
 		return "", fmt.Errorf("build the driver's image: %w", err)
 	}
-	spec := Spec{
-		Name:           DriverName,
-		Entrypoint:     []string{"/usr/bin/apportion-kubelet-plugin"},
-		Env:            []string{"PATH=/usr/bin"},
-		Libraries:      true,
-		ExtraLibraries: nvmlLibraries,
-	}
+	spec.Name = DriverName
+	spec.Entrypoint = []string{"/usr/bin/apportion-kubelet-plugin"}
+	spec.Libraries, spec.ExtraLibraries = true, nvmlLibraries
 	for i, p := range driverPrograms {
 		report(progress, "compiling %s (%d of %d)", p.name, i+1, len(driverPrograms))
 		start := time.Now()

@@ -1,6 +1,7 @@
 package image
 
 import (
+	"archive/tar"
 	"bytes"
 	"os"
 	"path/filepath"
@@ -39,6 +40,9 @@ func TestBuildDriver(t *testing.T) {
 		t.Fatalf("not compiled in the repository: %v", err)
 	}
 	want := "build -buildvcs=false -ldflags=-s -w -o " + out + "/bin/apportion-kubelet-plugin -tags=one,two ./cmd/apportion-kubelet-plugin\n" +
+		"build -buildvcs=false -ldflags=-s -w -o " + out + "/bin/apportion-cdi-hook -tags=one,two ./cmd/apportion-cdi-hook\n" +
+		"build -buildvcs=false -ldflags=-s -w -o " + out + "/bin/apportion-mps -tags=one,two ./cmd/apportion-mps\n" +
+		"build -buildvcs=false -ldflags=-s -w -o " + out + "/bin/apportion-webhook -tags=one,two ./cmd/apportion-webhook\n" +
 		"build -buildvcs=false -ldflags=-s -w -o " + out + "/bin/apportion -tags=one,two ./cmd/apportion\n" +
 		"build -buildvcs=false -ldflags=-s -w -linkmode=external -extldflags=-static -o " + out + "/bin/nvidia-cdi-hook -tags=one,two github.com/NVIDIA/nvidia-container-toolkit/cmd/nvidia-cdi-hook\n"
 	if diff := cmp.Diff(want, string(calls)); diff != "" {
@@ -47,14 +51,17 @@ func TestBuildDriver(t *testing.T) {
 
 	img := readImage(t, tarPath, "apportion.dev/apportion:dev")
 	found, order := readContents(t, img)
-	for _, name := range []string{"apportion-kubelet-plugin", "apportion", "nvidia-cdi-hook"} {
+	for _, name := range []string{"apportion-kubelet-plugin", "apportion-cdi-hook", "apportion-mps", "apportion-webhook", "apportion", "nvidia-cdi-hook"} {
 		got := found["/usr/bin/"+name]
 		if got.Content != "program of "+name+"\n" || got.Mode != 0o755 {
 			t.Errorf("/usr/bin/%s: %+v", name, got)
 		}
 	}
-	if at := slices.Index(order, "/usr/bin"); len(order)-at != 4 {
-		t.Errorf("/usr/bin has other files than the three programs: %v", order[at:])
+	if at := slices.Index(order, "/usr/bin"); len(order)-at != 7 {
+		t.Errorf("/usr/bin has other files than the six programs: %v", order[at:])
+	}
+	if _, ok := found["/bin/sh"]; ok {
+		t.Error("there is a shell in the image")
 	}
 	config, err := img.ConfigFile()
 	if err != nil {
@@ -63,10 +70,58 @@ func TestBuildDriver(t *testing.T) {
 	if diff := cmp.Diff([]string{"/usr/bin/apportion-kubelet-plugin"}, config.Config.Entrypoint); diff != "" {
 		t.Errorf("entry point (-want +got):\n%s", diff)
 	}
-	for _, line := range []string{"compiling nvidia-cdi-hook (3 of 3)", "wrote image apportion.dev/apportion:dev to " + tarPath} {
+	for _, line := range []string{"compiling nvidia-cdi-hook (6 of 6)", "wrote image apportion.dev/apportion:dev to " + tarPath} {
 		if !strings.Contains(progress.String(), line+"\n") {
 			t.Errorf("progress has no line %q:\n%s", line, progress.String())
 		}
+	}
+}
+
+// TestBuildFakeDriverHasAShell: the programs of a fake machine's driver begin with
+// "#!/bin/sh" and run mkfifo, mv, rm, mkdir, chmod and cat.
+func TestBuildFakeDriverHasAShell(t *testing.T) {
+	fakeGo(t, `echo "program of $(basename "$output")" > "$output"`)
+	busybox := filepath.Join(t.TempDir(), "its name")
+	script := "#!/bin/sh\n[ \"$1\" = --list ] && printf 'busybox\\nsh\\nmkfifo\\n'\n"
+	if err := os.WriteFile(busybox, []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	tarPath, err := BuildFakeDriver(t.Context(), t.TempDir(), t.TempDir(), busybox, &bytes.Buffer{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	img := readImage(t, tarPath, DriverName)
+	found, _ := readContents(t, img)
+	got := map[string]seen{}
+	for path, what := range found {
+		if strings.HasPrefix(path, "/bin/") {
+			got[path] = what
+		}
+	}
+	want := map[string]seen{
+		"/bin/busybox": {Type: tar.TypeReg, Mode: 0o755, Content: script},
+		"/bin/sh":      {Type: tar.TypeSymlink, Mode: 0o777, Link: "/bin/busybox"},
+		"/bin/mkfifo":  {Type: tar.TypeSymlink, Mode: 0o777, Link: "/bin/busybox"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("/bin (-want +got):\n%s", diff)
+	}
+	if got := found["/usr/bin/apportion-mps"].Content; got != "program of apportion-mps\n" {
+		t.Errorf("/usr/bin/apportion-mps: %q", got)
+	}
+	config, err := img.ConfigFile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"PATH=/usr/bin:/bin"}, config.Config.Env); diff != "" {
+		t.Errorf("environment (-want +got):\n%s", diff)
+	}
+}
+
+func TestBuildFakeDriverWithoutBusybox(t *testing.T) {
+	_, err := BuildFakeDriver(t.Context(), t.TempDir(), t.TempDir(), "/nonexistent/busybox", &bytes.Buffer{})
+	if err == nil || !strings.Contains(err.Error(), "/nonexistent/busybox") {
+		t.Errorf("error %v", err)
 	}
 }
 

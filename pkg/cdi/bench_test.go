@@ -1,66 +1,67 @@
 package cdi
 
 import (
-	"path/filepath"
 	"testing"
 
-	"apportion.dev/apportion/pkg/fakegpu"
+	"tags.cncf.io/container-device-interface/specs-go"
 )
 
-func BenchmarkRenderGPUOld(b *testing.B) {
-	machine, err := fakegpu.Create(filepath.Join(b.TempDir(), "machine"), fakegpu.Spec{
-		Node: "node-a", DriverVersion: "580.95.05", GPUs: []string{"h100-sxm5-80gb", "h100-sxm5-80gb"},
-	})
-	if err != nil {
-		b.Fatal(err)
-	}
-	w, err := New(Options{
-		Vendor: vendor, Dir: filepath.Join(b.TempDir(), "cdi"), Library: machine.NVML(), DriverRoot: machine.DriverRoot(), HostDriverRoot: "/host/driver",
-		HookPath: "/var/lib/kubelet/plugins/gpu.apportion.dev/nvidia-cdi-hook",
-	})
-	if err != nil {
-		b.Fatal(err)
-	}
-	s, err := machine.Summary()
-	if err != nil {
-		b.Fatal(err)
-	}
-	d := []Device{{Name: DeviceName(uid, "gpu-a", nil), GPU: s.GPUs[0].UUID}}
-	b.Run("warm", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			if _, err := w.Render(b.Context(), d); err != nil {
-				b.Fatal(err)
-			}
+// BenchmarkRender is what a claim costs on a node with H100s: one that is known,
+// one after each change, and eight at a time. An operation is one Render.
+func BenchmarkRender(b *testing.B) {
+	f := newFixture(b, "h100-sxm5-80gb", "h100-sxm5-80gb")
+	partition := f.createMIG(b, 1, "1g.10gb", 3)
+	gpu := []Device{{Name: "gpu-a", GPU: f.gpus[0]}}
+	mig := []Device{{Name: "gpu-a-1g.10gb-3", GPU: partition}}
+	edited := []Device{{Name: "gpu-a", GPU: f.gpus[0], Edits: specs.ContainerEdits{
+		Env:    []string{"CUDA_MPS_PIPE_DIRECTORY=/run/mps"},
+		Mounts: []*specs.Mount{{HostPath: "/run/mps", ContainerPath: "/run/mps"}},
+	}}}
+	render := func(b *testing.B, devices []Device) {
+		if _, err := f.Render(b.Context(), devices); err != nil {
+			b.Error(err)
 		}
-	})
-	b.Run("warm8", func(b *testing.B) {
-		b.ReportAllocs()
-		b.SetParallelism(4)
-		b.RunParallel(func(p *testing.PB) {
-			for p.Next() {
-				if _, err := w.Render(b.Context(), d); err != nil {
-					b.Error(err)
-				}
+	}
+	for _, test := range []struct {
+		name    string
+		devices []Device
+		before  func()
+	}{
+		{"GPU", gpu, func() {}},
+		{"GPU with edits", edited, func() {}},
+		{"MIG", mig, func() {}},
+		{"GPU not known", gpu, func() { clear(f.edits.known.Load().gpus) }},
+		{"driver not known", gpu, func() { f.edits.known.Store(nil) }},
+	} {
+		b.Run(test.name, func(b *testing.B) {
+			render(b, test.devices)
+			b.ReportAllocs()
+			for b.Loop() {
+				test.before()
+				render(b, test.devices)
 			}
 		})
-	})
-	b.Run("cold", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			w.edits.answer = nil
-			if _, err := w.Render(b.Context(), d); err != nil {
-				b.Fatal(err)
-			}
+		if test.name == "GPU" || test.name == "MIG" {
+			b.Run(test.name+" eight at a time", func(b *testing.B) {
+				b.ReportAllocs()
+				b.SetParallelism(4)
+				b.RunParallel(func(p *testing.PB) {
+					for p.Next() {
+						render(b, test.devices)
+					}
+				})
+			})
 		}
-	})
-	b.Run("coldgpu", func(b *testing.B) {
-		b.ReportAllocs()
+	}
+	b.Run("MIG made anew", func(b *testing.B) {
 		for b.Loop() {
-			clear(w.edits.answer.byGPU)
-			if _, err := w.Render(b.Context(), d); err != nil {
+			b.StopTimer()
+			if err := f.machine.DestroyMIG("", partition); err != nil {
 				b.Fatal(err)
 			}
+			f.createMIG(b, 1, "1g.10gb", 3)
+			b.StartTimer()
+			render(b, mig)
 		}
 	})
 }

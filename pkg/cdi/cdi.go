@@ -2,16 +2,15 @@
 // of that claim and of no other.
 //
 // What a GPU needs inside a container comes from nvidia-container-toolkit's
-// nvcdi, asked about the driver that is installed at that moment. The package
-// knows claims only by their UID; it does not know Kubernetes objects, and it
-// does not decide who gets what.
+// nvcdi, asked about the driver that is installed at that moment; a MIG device
+// needs the node of its GPU and those of its capabilities. The package knows
+// claims only by their UID; it does not know Kubernetes objects, and it does not
+// decide who gets what.
 package cdi
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -21,7 +20,6 @@ import (
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"k8s.io/apimachinery/pkg/types"
-	"tags.cncf.io/container-device-interface/pkg/cdi"
 	"tags.cncf.io/container-device-interface/pkg/parser"
 	"tags.cncf.io/container-device-interface/specs-go"
 
@@ -53,6 +51,7 @@ type Device struct {
 	// GPU is the UUID of the GPU (or MIG device) that a container gets.
 	GPU string
 	// Edits are what the claim adds for this device: environment, mounts, hooks.
+	// Paths of the host are those that the container runtime sees.
 	Edits specs.ContainerEdits
 }
 
@@ -87,27 +86,6 @@ func (w *Writer) QualifiedName(name string) string {
 	return parser.QualifiedName(w.options.Vendor, class, name)
 }
 
-// Spec is the content of a claim's spec.
-type Spec struct {
-	Data []byte
-	// Digest identifies the content.
-	Digest string
-}
-
-// Render works out the spec for the devices of a claim, from the driver that is
-// installed now. It writes nothing.
-func (w *Writer) Render(ctx context.Context, devices []Device) (Spec, error) {
-	spec, err := w.spec(ctx, devices)
-	if err != nil {
-		return Spec{}, err
-	}
-	data, err := json.Marshal(spec)
-	if err != nil {
-		return Spec{}, fmt.Errorf("encode CDI spec: %w", err)
-	}
-	return Spec{Data: data, Digest: digestOf(data)}, nil
-}
-
 // Write makes spec the claim's spec. What was there for the claim is replaced.
 func (w *Writer) Write(claim types.UID, spec Spec) error {
 	err := atomicfile.Write(w.path(claim), spec.Data, 0o644)
@@ -118,64 +96,6 @@ func (w *Writer) Write(claim types.UID, spec Spec) error {
 	}
 	if err != nil {
 		return fmt.Errorf("CDI spec: %w", err)
-	}
-	return nil
-}
-
-// spec puts together what the runtime has to do for the devices, and checks it
-// by the CDI library's rules.
-func (w *Writer) spec(ctx context.Context, devices []Device) (*specs.Spec, error) {
-	var ids []string
-	for _, d := range devices {
-		ids = append(ids, d.GPU)
-	}
-	common, byGPU, err := w.edits.get(ctx, ids)
-	if err != nil {
-		return nil, err
-	}
-	spec := &specs.Spec{
-		Kind:           w.options.Vendor + "/" + class,
-		ContainerEdits: common,
-	}
-	// No runtime may add GPUs on its own beside the ones given here.
-	spec.ContainerEdits.Env = append([]string{"NVIDIA_VISIBLE_DEVICES=void"}, common.Env...)
-	for _, d := range devices {
-		edits := cdi.ContainerEdits{ContainerEdits: &specs.ContainerEdits{}}
-		gpu := byGPU[d.GPU]
-		edits.Append(&cdi.ContainerEdits{ContainerEdits: &gpu}).Append(&cdi.ContainerEdits{ContainerEdits: &d.Edits})
-		spec.Devices = append(spec.Devices, specs.Device{Name: d.Name, ContainerEdits: *edits.ContainerEdits})
-	}
-	if spec.Version, err = specs.MinimumRequiredVersion(spec); err != nil {
-		return nil, fmt.Errorf("CDI spec: %w", err)
-	}
-	if err := validate(spec); err != nil {
-		return nil, fmt.Errorf("CDI spec is not valid: %w", err)
-	}
-	return spec, nil
-}
-
-func validate(spec *specs.Spec) error {
-	if len(spec.Devices) == 0 {
-		return errors.New("no devices")
-	}
-	if err := specs.ValidateVersion(spec); err != nil {
-		return err
-	}
-	if err := (&cdi.ContainerEdits{ContainerEdits: &spec.ContainerEdits}).Validate(); err != nil {
-		return err
-	}
-	seen := map[string]bool{}
-	for _, d := range spec.Devices {
-		if err := parser.ValidateDeviceName(d.Name); err != nil {
-			return err
-		}
-		if seen[d.Name] {
-			return fmt.Errorf("device %q occurs twice", d.Name)
-		}
-		seen[d.Name] = true
-		if err := (&cdi.ContainerEdits{ContainerEdits: &d.ContainerEdits}).Validate(); err != nil {
-			return fmt.Errorf("device %q: %w", d.Name, err)
-		}
 	}
 	return nil
 }

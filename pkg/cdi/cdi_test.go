@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"tags.cncf.io/container-device-interface/pkg/cdi"
@@ -20,7 +21,7 @@ const (
 	uid    = types.UID("11111111-2222-4333-8444-555555555555")
 )
 
-// fixture is a Writer on a fake machine with two A100s.
+// fixture is a Writer on a fake machine.
 type fixture struct {
 	*Writer
 	machine *fakegpu.Machine
@@ -28,22 +29,20 @@ type fixture struct {
 	gpus    []string
 }
 
-func newFixture(t *testing.T) *fixture {
+// newFixture has two A100s unless other products are named.
+func newFixture(t testing.TB, products ...string) *fixture {
 	t.Helper()
+	if products == nil {
+		products = []string{"a100-sxm4-40gb", "a100-sxm4-40gb"}
+	}
 	machine, err := fakegpu.Create(filepath.Join(t.TempDir(), "machine"), fakegpu.Spec{
-		Node: "node-a", DriverVersion: "580.95.05", GPUs: []string{"a100-sxm4-40gb", "a100-sxm4-40gb"},
+		Node: "node-a", DriverVersion: "580.95.05", GPUs: products,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	f := &fixture{machine: machine, dir: filepath.Join(t.TempDir(), "cdi")}
-	f.Writer, err = New(Options{
-		Vendor: vendor, Dir: f.dir, Library: machine.NVML(), DriverRoot: machine.DriverRoot(), HostDriverRoot: "/host/driver",
-		HookPath: "/var/lib/kubelet/plugins/gpu.apportion.dev/nvidia-cdi-hook",
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	f.Writer = f.newWriter(t, machine.NVML())
 	summary, err := machine.Summary()
 	if err != nil {
 		t.Fatal(err)
@@ -54,6 +53,29 @@ func newFixture(t *testing.T) *fixture {
 	return f
 }
 
+// newWriter is a Writer that asks that library about the fixture's machine.
+func (f *fixture) newWriter(t testing.TB, library nvml.Interface) *Writer {
+	t.Helper()
+	w, err := New(Options{
+		Vendor: vendor, Dir: f.dir, Library: library, DriverRoot: f.machine.DriverRoot(), HostDriverRoot: "/host/driver",
+		HookPath: "/var/lib/kubelet/plugins/gpu.apportion.dev/nvidia-cdi-hook",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// createMIG makes a partition of the GPU with that index and returns its UUID.
+func (f *fixture) createMIG(t testing.TB, gpu int, profile string, start int) string {
+	t.Helper()
+	uuid, err := f.machine.CreateMIG(f.gpus[gpu], profile, start)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return uuid
+}
+
 // write writes the claim's spec for the GPUs and reads it as a runtime does.
 func (f *fixture) write(t *testing.T, gpus ...string) (*cdi.Spec, string) {
 	t.Helper()
@@ -61,6 +83,11 @@ func (f *fixture) write(t *testing.T, gpus ...string) (*cdi.Spec, string) {
 	for i, gpu := range gpus {
 		devices = append(devices, Device{Name: DeviceName(uid, "gpu-"+string(rune('a'+i)), nil), GPU: gpu})
 	}
+	return f.writeDevices(t, devices)
+}
+
+func (f *fixture) writeDevices(t *testing.T, devices []Device) (*cdi.Spec, string) {
+	t.Helper()
 	rendered, err := f.Render(t.Context(), devices)
 	if err != nil {
 		t.Fatal(err)
@@ -90,13 +117,7 @@ func TestSpecHasTheClaimsDevicesAndNoOther(t *testing.T) {
 	if spec.Kind != "gpu.apportion.dev/claim" || len(spec.Devices) != 1 || spec.Devices[0].Name != string(uid)+"-gpu-a" {
 		t.Fatalf("spec is of kind %s with %d devices", spec.Kind, len(spec.Devices))
 	}
-	var own []string
-	for _, path := range nodePaths(spec.Devices[0].ContainerEdits) {
-		if !strings.HasPrefix(path, "/dev/dri/") {
-			own = append(own, path)
-		}
-	}
-	if !slices.Equal(own, []string{"/dev/nvidia1"}) {
+	if own := ownNodes(spec.Devices[0].ContainerEdits); !slices.Equal(own, []string{"/dev/nvidia1"}) {
 		t.Errorf("device nodes are %v, want /dev/nvidia1", own)
 	}
 	common := nodePaths(spec.ContainerEdits)
@@ -256,15 +277,17 @@ func TestDeviceNodesAreTheMachinesWhereTheDriverRootHasNone(t *testing.T) {
 	}
 }
 
-func TestErrorsSayWhatIsWrong(t *testing.T) {
-	f := newFixture(t)
+func TestContainersDoNotGetTheHostsOwnMPSDaemon(t *testing.T) {
+	library := &specs.Mount{HostPath: "/usr/lib/libcuda.so", ContainerPath: "/usr/lib/libcuda.so"}
+	edits := specs.ContainerEdits{Mounts: []*specs.Mount{{HostPath: "/tmp/nvidia-mps", ContainerPath: "/tmp/nvidia-mps"}, library}}
+	withoutHostMPS(&edits)
+	if len(edits.Mounts) != 1 || edits.Mounts[0] != library {
+		t.Errorf("%d mounts are left", len(edits.Mounts))
+	}
+}
+
+func TestDriverNameMustBeAVendor(t *testing.T) {
 	if _, err := New(Options{Vendor: "not a vendor"}); err == nil || !strings.Contains(err.Error(), `"not a vendor"`) {
-		t.Errorf("error is %v", err)
-	}
-	if _, err := f.Render(t.Context(), []Device{{Name: "x", GPU: "GPU-00000000-0000-0000-0000-000000000000"}}); err == nil || !strings.Contains(err.Error(), "GPU-00000000-0000-0000-0000-000000000000") {
-		t.Errorf("error is %v", err)
-	}
-	if _, err := f.Render(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "no devices") {
 		t.Errorf("error is %v", err)
 	}
 }

@@ -2,6 +2,7 @@ package cdi
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -11,105 +12,224 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/NVIDIA/go-nvlib/pkg/nvlib/device"
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	"github.com/moby/sys/devices"
 	"tags.cncf.io/container-device-interface/specs-go"
 )
 
-// migPrefix starts the UUID of a MIG device.
-const migPrefix = "MIG-"
-
-// migDevice is a MIG device as the capability nodes name it.
-type migDevice struct {
-	parent string // UUID of the GPU
-	minor  int    // of /dev/nvidia<minor>
-	gi, ci int    // GPU instance and compute instance
-	gfx    bool
+// partition returns the edits for a MIG device: the device node of its GPU, and
+// the nodes of the capabilities that admit to its GPU instance and its compute
+// instance. They are worked out each time, because the instances behind a UUID
+// change when a partition is removed and made again.
+//
+// nvcdi could be asked too, but it looks for the capabilities' numbers in this
+// process's /proc only, and leaves out nodes that are missing without a word.
+func (i *installation) partition(ctx context.Context, uuid string) (*part, error) {
+	place, err := i.locate(uuid)
+	if err != nil {
+		return nil, fmt.Errorf("find MIG device %s: %w; is it still there (nvidia-smi -L)?", uuid, err)
+	}
+	parent, err := i.whole(ctx, place.gpu, place.minor)
+	if err != nil {
+		return nil, fmt.Errorf("MIG device %s: %w", uuid, err)
+	}
+	nodes, err := i.capabilityNodes(place)
+	if err != nil {
+		return nil, fmt.Errorf("MIG device %s: %w", uuid, err)
+	}
+	edits := specs.ContainerEdits{
+		DeviceNodes:    []*specs.DeviceNode{parent.edits.DeviceNodes[parent.node]},
+		AdditionalGIDs: parent.edits.AdditionalGIDs,
+	}
+	// The other nodes and the hooks of a GPU are for graphics.
+	if len(parent.edits.DeviceNodes) > 1 {
+		graphics, err := i.hasGraphics(uuid)
+		if err != nil {
+			return nil, fmt.Errorf("read the profile of MIG device %s: %w", uuid, err)
+		}
+		if graphics {
+			edits.DeviceNodes, edits.Hooks = slices.Clone(parent.edits.DeviceNodes), parent.edits.Hooks
+		}
+	}
+	edits.DeviceNodes = append(edits.DeviceNodes, nodes...)
+	return newPart(edits)
 }
 
-// findMIGDevice asks NVML where a MIG device lies. The caller has initialized it.
-func findMIGDevice(lib nvml.Interface, uuid string) (m migDevice, err error) {
-	fail := func(what string, ret nvml.Return) (migDevice, error) {
-		return migDevice{}, fmt.Errorf("%s MIG device %s: %w", what, uuid, ret)
-	}
-	device, ret := lib.DeviceGetHandleByUUID(uuid)
+// migPlace is where a MIG device lies.
+type migPlace struct {
+	// gpu is the UUID of its GPU, minor the number of that one's device node.
+	gpu   string
+	minor int
+	// gi and ci are the ids of its GPU instance and its compute instance.
+	gi, ci int
+}
+
+// locate asks NVML where a MIG device lies.
+func (i *installation) locate(uuid string) (place migPlace, err error) {
+	handle, ret := i.options.Library.DeviceGetHandleByUUID(uuid)
 	if ret != nvml.SUCCESS {
-		return fail("find", ret)
+		return place, ret
 	}
-	parent, ret := device.GetDeviceHandleFromMigDeviceHandle()
+	gpu, ret := handle.GetDeviceHandleFromMigDeviceHandle()
 	if ret != nvml.SUCCESS {
-		return fail("find the GPU of", ret)
+		return place, fmt.Errorf("find its GPU: %w", ret)
 	}
-	if m.parent, ret = parent.GetUUID(); ret != nvml.SUCCESS {
-		return fail("read the UUID of the GPU of", ret)
+	if place.gpu, ret = gpu.GetUUID(); ret != nvml.SUCCESS {
+		return place, fmt.Errorf("read the UUID of its GPU: %w", ret)
 	}
-	if m.minor, ret = parent.GetMinorNumber(); ret != nvml.SUCCESS {
-		return fail("read the minor number of the GPU of", ret)
+	if place.minor, ret = gpu.GetMinorNumber(); ret != nvml.SUCCESS {
+		return place, fmt.Errorf("read the minor number of its GPU: %w", ret)
 	}
-	if m.gi, ret = device.GetGpuInstanceId(); ret != nvml.SUCCESS {
-		return fail("read the GPU instance of", ret)
+	if place.gi, ret = handle.GetGpuInstanceId(); ret != nvml.SUCCESS {
+		return place, fmt.Errorf("read its GPU instance: %w", ret)
 	}
-	if m.ci, ret = device.GetComputeInstanceId(); ret != nvml.SUCCESS {
-		return fail("read the compute instance of", ret)
+	if place.ci, ret = handle.GetComputeInstanceId(); ret != nvml.SUCCESS {
+		return place, fmt.Errorf("read its compute instance: %w", ret)
 	}
-	if name, ret := device.GetName(); ret == nvml.SUCCESS {
-		m.gfx = strings.Contains(name, "gfx")
+	return place, nil
+}
+
+// hasGraphics says whether the MIG device has a profile with graphics.
+func (i *installation) hasGraphics(uuid string) (bool, error) {
+	mig, err := device.New(i.options.Library).NewMigDeviceByUUID(uuid)
+	if err != nil {
+		return false, err
 	}
+	profile, err := mig.GetProfile()
+	if err != nil {
+		return false, err
+	}
+	return slices.Contains(profile.GetInfo().Attributes, device.AttributeGraphics), nil
+}
+
+// capabilityNodes are the device nodes of a MIG device's two capabilities.
+func (i *installation) capabilityNodes(p migPlace) ([]*specs.DeviceNode, error) {
+	minors, err := i.capabilityMinors()
+	if err != nil {
+		return nil, err
+	}
+	var edits specs.ContainerEdits
+	for _, capability := range []string{
+		fmt.Sprintf("gpu%d/gi%d/access", p.minor, p.gi),
+		fmt.Sprintf("gpu%d/gi%d/ci%d/access", p.minor, p.gi, p.ci),
+	} {
+		minor, ok := minors.byName[capability]
+		if !ok {
+			return nil, fmt.Errorf("%s has no line for the MIG capability %s", minors.path(), capability)
+		}
+		node, err := i.capabilityNode(minors.proc, minor)
+		if err != nil {
+			return nil, fmt.Errorf("MIG capability %s: %w", capability, err)
+		}
+		edits.DeviceNodes = append(edits.DeviceNodes, node)
+	}
+	nodes, err := i.translated(&edits)
+	if err != nil {
+		return nil, err
+	}
+	return nodes.edits.DeviceNodes, nil
+}
+
+// capabilityNode is the device node of a capability. Where a partition is made
+// from within a container, nobody may have made the node on the host; a container
+// runtime needs only its numbers.
+func (i *installation) capabilityNode(proc string, minor int) (*specs.DeviceNode, error) {
+	node := &specs.DeviceNode{Path: "/dev/nvidia-caps/nvidia-cap" + strconv.Itoa(minor)}
+	path := filepath.Join(i.devRoot, node.Path)
+	if path != node.Path {
+		node.HostPath = path
+	}
+	found, err := devices.DeviceFromPath(path, "rwm")
+	switch {
+	case errors.Is(err, devices.ErrNotADevice):
+		// A link to one: the runtime sees for itself.
+		return node, nil
+	case errors.Is(err, fs.ErrNotExist):
+		major, err := deviceMajor(filepath.Join(proc, "devices"), "nvidia-caps")
+		if err != nil {
+			return nil, fmt.Errorf("there is no device node %s, and none can be made up: %w", path, err)
+		}
+		mode := fs.FileMode(0o444)
+		node.Type, node.Major, node.Minor, node.FileMode, node.Permissions = "c", major, int64(minor), &mode, "rwm"
+		return node, nil
+	case err != nil:
+		return nil, fmt.Errorf("look at the device node: %w", err)
+	}
+	node.Major, node.Minor, node.Permissions = found.Major, found.Minor, string(found.Permissions)
+	if found.FileMode != 0 {
+		node.FileMode = &found.FileMode
+	}
+	return node, nil
+}
+
+// minors are the numbers that the driver gave to MIG capabilities. They stay the
+// same for as long as it is loaded, also of instances that do not exist.
+type minors struct {
+	// proc is the proc folder that they come from.
+	proc string
+	// byName has keys such as "gpu0/gi7/ci0/access".
+	byName map[string]int
+}
+
+const migMinors = "driver/nvidia-caps/mig-minors"
+
+func (m *minors) path() string { return filepath.Join(m.proc, migMinors) }
+
+// capabilityMinors reads the numbers when they are first needed. The proc below
+// the driver root counts before this process's own, as its dev does.
+func (i *installation) capabilityMinors() (*minors, error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.minors != nil {
+		return i.minors, nil
+	}
+	own := "/proc"
+	m := &minors{proc: filepath.Join(i.options.DriverRoot, "proc")}
+	data, err := os.ReadFile(m.path())
+	if errors.Is(err, fs.ErrNotExist) && m.proc != own {
+		m.proc = own
+		data, err = os.ReadFile(m.path())
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the numbers of MIG capabilities: %w; is the NVIDIA driver loaded?", err)
+	}
+	if m.byName, err = parseMinors(string(data)); err != nil {
+		return nil, fmt.Errorf("%s: %w", m.path(), err)
+	}
+	i.minors = m
 	return m, nil
 }
 
-// partitionEdits are those of a MIG device: the nodes of its GPU, which grant nothing
-// by themselves, and the two capability nodes that grant the partition. They are not
-// kept: a partition that is made again may lie elsewhere.
-func (s *editSource) partitionEdits(m migDevice, gpu specs.ContainerEdits) (specs.ContainerEdits, error) {
-	edits := gpu
-	if !m.gfx {
-		// Display nodes are the GPU's, and of no use without graphics.
-		edits.Hooks = nil
-		edits.DeviceNodes = slices.DeleteFunc(slices.Clone(gpu.DeviceNodes), func(n *specs.DeviceNode) bool {
-			return !strings.HasPrefix(n.Path, "/dev/nvidia")
-		})
-	}
-	for _, capability := range []string{
-		fmt.Sprintf("gpu%d/gi%d/access", m.minor, m.gi),
-		fmt.Sprintf("gpu%d/gi%d/ci%d/access", m.minor, m.gi, m.ci),
-	} {
-		minor, err := s.capabilityMinor(capability)
-		if err != nil {
-			return specs.ContainerEdits{}, err
+// parseMinors reads lines such as "gpu0/gi7/access 66".
+func parseMinors(text string) (map[string]int, error) {
+	byName := map[string]int{}
+	for line := range strings.Lines(text) {
+		name, number, ok := strings.Cut(strings.TrimSpace(line), " ")
+		minor, err := strconv.Atoi(number)
+		if !ok || err != nil || minor < 0 {
+			return nil, fmt.Errorf("line %q is not a capability and its number", strings.TrimSpace(line))
 		}
-		path := fmt.Sprintf("/dev/nvidia-caps/nvidia-cap%d", minor)
-		node := &specs.DeviceNode{Path: path}
-		if dev := devRoot(s.options.DriverRoot); dev != "/" {
-			node.HostPath = filepath.Join(s.options.HostDriverRoot, path)
-		}
-		edits.DeviceNodes = append(slices.Clone(edits.DeviceNodes), node)
+		byName[name] = minor
 	}
-	return edits, nil
+	return byName, nil
 }
 
-// migMinors lists the minor number of each capability's device node, one a line:
-// "gpu0/gi7/access 66" (NVIDIA's MIG user guide, "Device Nodes and Capabilities").
-const migMinors = "proc/driver/nvidia-caps/mig-minors"
-
-// capabilityMinor reads the minor number of a capability's node. It is in the procfs
-// of the driver's own root where that has one, else of the machine.
-func (s *editSource) capabilityMinor(capability string) (int, error) {
-	file, err := os.Open(filepath.Join(s.options.DriverRoot, migMinors))
-	if errors.Is(err, fs.ErrNotExist) {
-		file, err = os.Open("/" + migMinors)
-	}
+// deviceMajor looks up a character device's major number in the kernel's list.
+func deviceMajor(path, name string) (major int64, err error) {
+	file, err := os.Open(path)
 	if err != nil {
-		return 0, fmt.Errorf("find the device node of MIG capability %s: %w", capability, err)
+		return 0, err
 	}
-	defer file.Close()
+	defer func() { err = errors.Join(err, file.Close()) }()
 	lines := bufio.NewScanner(file)
-	for lines.Scan() {
-		if name, minor, ok := strings.Cut(lines.Text(), " "); ok && name == capability {
-			return strconv.Atoi(strings.TrimSpace(minor))
+	for lines.Scan() && lines.Text() != "Block devices:" {
+		if fields := strings.Fields(lines.Text()); len(fields) == 2 && fields[1] == name {
+			return strconv.ParseInt(fields[0], 10, 64)
 		}
 	}
 	if err := lines.Err(); err != nil {
-		return 0, fmt.Errorf("find the device node of MIG capability %s: %w", capability, err)
+		return 0, err
 	}
-	return 0, fmt.Errorf("MIG capability %s is not in %s; is the driver loaded?", capability, file.Name())
+	return 0, fmt.Errorf("%s does not list %s", path, name)
 }

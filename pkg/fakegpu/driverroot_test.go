@@ -238,6 +238,38 @@ func TestMIGCapabilitiesFollowThePartitions(t *testing.T) {
 	}
 }
 
+// Who keeps what was found in a driver's folders until they change keeps it while
+// partitions come and go.
+func TestPartitionsLeaveTheDriversFoldersAlone(t *testing.T) {
+	m := newMachine(t, "a30")
+	files := func() (inodes []uint64) {
+		t.Helper()
+		for _, folder := range []string{"usr/bin", libraryDir, "dev"} {
+			entries, err := os.ReadDir(filepath.Join(m.DriverRoot(), folder))
+			must(t, err)
+			for _, e := range entries {
+				var stat unix.Stat_t
+				must(t, unix.Lstat(filepath.Join(m.DriverRoot(), folder, e.Name()), &stat))
+				inodes = append(inodes, stat.Ino)
+			}
+		}
+		return inodes
+	}
+	before := files()
+	uuid, err := m.CreateMIG("0", "4g.24gb", 0)
+	must(t, err)
+	if diff := cmp.Diff(before, files()); diff != "" {
+		t.Errorf("after a partition was made: %s", diff)
+	}
+	if out, err := runSmi(t, m, filepath.Join(m.DriverRoot(), "dev"), "-L"); err != nil || !strings.Contains(out, uuid) {
+		t.Errorf("nvidia-smi says %s, %v", out, err)
+	}
+	must(t, m.DestroyMIG("", uuid))
+	if diff := cmp.Diff(before, files()); diff != "" {
+		t.Errorf("after it was destroyed: %s", diff)
+	}
+}
+
 func TestCreateRemovesWhatAKilledProcessLeft(t *testing.T) {
 	m := newMachine(t, "t4")
 	left := filepath.Join(m.DriverRoot(), libraryDir, ".new-libcuda.so.1")

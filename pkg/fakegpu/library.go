@@ -70,7 +70,8 @@ func (l *library) LookupSymbol(symbol string) error {
 	if err != nil {
 		return err
 	}
-	if !strings.HasPrefix(symbol, "nvml") || unfakeable[symbol] || slices.Contains(st.MissingSymbols, symbol) {
+	missing := slices.Contains(st.MissingSymbols, symbol) || slices.Contains(limitSymbols, symbol) && !st.hasLimits()
+	if !strings.HasPrefix(symbol, "nvml") || unfakeable[symbol] || missing {
 		return fmt.Errorf("undefined symbol: %s", symbol)
 	}
 	return nil

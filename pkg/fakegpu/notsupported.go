@@ -98,10 +98,8 @@ var unsupportedInterface = func() *mock.Interface {
 // every machine's library.
 var unfakeable = func() map[string]bool {
 	symbols := map[string]bool{
-		"nvmlDeviceSetMemoryLimits_v1": true,
-		"nvmlDeviceGetMemoryLimits_v1": true,
-		"nvmlGpmMetricsGet":            true,
-		"nvmlGpmQueryDeviceSupport":    true,
+		"nvmlGpmMetricsGet":         true,
+		"nvmlGpmQueryDeviceSupport": true,
 	}
 	for _, f := range forwarders {
 		for i := range f.handle.NumMethod() {

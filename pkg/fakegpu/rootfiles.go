@@ -173,9 +173,12 @@ func addSysfs(entries map[string]rootEntry, st *state) {
 	}
 }
 
-// addPrograms adds nvidia-smi and the control of MPS.
+// addPrograms adds nvidia-smi and the control of MPS. nvidia-smi is a link to a
+// file elsewhere: it is another one after each change of the GPUs, and a driver's
+// programs do not change without the driver.
 func addPrograms(entries map[string]rootEntry, st *state) {
-	entries["usr/bin/nvidia-smi"] = regular(smiScript(st), 0o755)
+	entries["usr/lib/nvidia/nvidia-smi"] = regular(smiScript(st), 0o755)
+	entries["usr/bin/nvidia-smi"] = symlink("../lib/nvidia/nvidia-smi")
 	entries["usr/bin/nvidia-cuda-mps-control"] = regular(mpsControlScript, 0o755)
 }
 

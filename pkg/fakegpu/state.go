@@ -55,6 +55,9 @@ type gpu struct {
 	MIGPending bool          `json:"migPending,omitempty"`
 	Instances  []gpuInstance `json:"instances,omitempty"`
 	Load       Load          `json:"load,omitzero"`
+	// Limits are the memory limits of cgroups, Allocations what processes have.
+	Limits      []memoryLimit `json:"limits,omitempty"`
+	Allocations []allocation  `json:"allocations,omitempty"`
 }
 
 // Load is what runs on a GPU.

@@ -88,8 +88,13 @@ func (n *NVML) noteEvent(logger klog.Logger, reporting []reporter, event nvml.Ev
 		logger.Error(nil, "An unknown GPU reported an error", "xid", event.EventData)
 		return
 	}
-	counts := n.xids.add(uuid, event)
-	logger.Info("GPU reported an error", "gpu", uuid, "xid", event.EventData, "gpuInstance", int32(event.GpuInstanceId), "byApplication", !counts)
+	key := xidKey{code: int(event.EventData), instance: event.GpuInstanceId}
+	if !newReading(n.lib, n.sysfs, logger).has("nvmlEventSetWait_v2") {
+		// The first version of the call does not say which instance.
+		key.instance = noInstance
+	}
+	counts := n.xids.add(uuid, key)
+	logger.Info("GPU reported an error", "gpu", uuid, "xid", key.code, "gpuInstance", int32(key.instance), "counts", counts)
 }
 
 // uuidOf is the UUID of the GPU that an event is about. One that fell off the bus

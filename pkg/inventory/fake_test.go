@@ -134,12 +134,12 @@ func plainGPU(uuid, address string) *mock.Device {
 		GetCudaComputeCapabilityFunc: func() (int, int, nvml.Return) { return 8, 9, nvml.SUCCESS },
 		GetMemoryInfoFunc:            func() (nvml.Memory, nvml.Return) { return nvml.Memory{Total: 24152899584}, nvml.SUCCESS },
 		GetMigModeFunc:               func() (int, int, nvml.Return) { return 0, 0, nvml.ERROR_NOT_SUPPORTED },
-		GetNvLinkStateFunc:           func(int) (nvml.EnableState, nvml.Return) { return 0, nvml.ERROR_NOT_SUPPORTED },
-		GetSupportedEventTypesFunc: func() (uint64, nvml.Return) {
-			return nvml.EventTypeXidCriticalError | nvml.EventTypePState, nvml.SUCCESS
-		},
 		GetMemoryLimits_v1Func: func(string) (nvml.MemoryLimits_v1, nvml.Return) {
 			return nvml.MemoryLimits_v1{}, nvml.ERROR_NOT_SUPPORTED
+		},
+		GetNvLinkStateFunc: func(int) (nvml.EnableState, nvml.Return) { return 0, nvml.ERROR_NOT_SUPPORTED },
+		GetSupportedEventTypesFunc: func() (uint64, nvml.Return) {
+			return nvml.EventTypeXidCriticalError | nvml.EventTypePState, nvml.SUCCESS
 		},
 		RegisterEventsFunc: func(uint64, nvml.EventSet) nvml.Return { return nvml.SUCCESS },
 	}

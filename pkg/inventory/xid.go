@@ -6,7 +6,6 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"k8s.io/klog/v2"
 )
 
@@ -42,9 +41,9 @@ func newXIDLog(ignored []int) *xidLog {
 	return l
 }
 
-// add notes an event's XID and says whether it is one that counts.
-func (l *xidLog) add(uuid string, event nvml.EventData) bool {
-	if l.ignored[int(event.EventData)] {
+// add notes an XID and says whether it is one that counts.
+func (l *xidLog) add(uuid string, key xidKey) bool {
+	if l.ignored[key.code] {
 		return false
 	}
 	l.mu.Lock()
@@ -52,7 +51,7 @@ func (l *xidLog) add(uuid string, event nvml.EventData) bool {
 	if l.seen[uuid] == nil {
 		l.seen[uuid] = map[xidKey]bool{}
 	}
-	l.seen[uuid][xidKey{int(event.EventData), event.GpuInstanceId}] = true
+	l.seen[uuid][key] = true
 	return true
 }
 

@@ -146,7 +146,7 @@ func convertMPS(path *field.Path, from *mpsConfig) (*v1alpha1.MPS, field.ErrorLi
 			"limits by a device's index or UUID are not supported; give the devices requests of their own, each with a config with defaultPinnedDeviceMemoryLimit"))
 	}
 	if from.MultiUser {
-		errs = append(errs, field.Forbidden(path.Child("multiUser"), "is not supported; leave it out"))
+		errs = append(errs, field.Forbidden(path.Child("multiUser"), "whether users share a daemon is the driver's setting, not a claim's; leave it out"))
 	}
 	return to, errs
 }

@@ -37,7 +37,7 @@ type MIGConfig struct {
 
 	// sharing says how containers that use the same partition take turns. A partition
 	// has no time slice of its own, so sharing.timeSlicing.interval can only be Default.
-	// mps is not offered in partitions: Required fails, Preferred is reported.
+	// MPS is not offered in partitions: Required fails, Preferred is reported.
 	// +optional
 	Sharing *Sharing `json:"sharing,omitempty"`
 	// memory says how the memory of a share of a partition is kept to what was asked
@@ -52,7 +52,8 @@ type Sharing struct {
 	// +optional
 	TimeSlicing *TimeSlicing `json:"timeSlicing,omitempty"`
 	// mps asks for the Multi-Process Service, with which the processes of several
-	// containers compute at the same time. An empty object asks for it too.
+	// containers compute at the same time. An empty object asks for it too. A claim with
+	// several GPUs cannot have it, as MPS lets a process use one GPU only.
 	// +optional
 	MPS *MPS `json:"mps,omitempty"`
 }
@@ -104,7 +105,8 @@ type MPS struct {
 // Memory says how the memory of a share is kept to what was asked for.
 type Memory struct {
 	// enforcement says what happens where a node cannot limit memory. None leaves a
-	// share unlimited: its memory is counted, and that is all.
+	// share unlimited, free to take its neighbours' memory, so for shares of GPUs only a
+	// DeviceClass may say it.
 	// +optional
 	// +kubebuilder:default=Preferred
 	Enforcement Enforcement `json:"enforcement,omitempty"`

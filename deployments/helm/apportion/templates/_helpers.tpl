@@ -74,3 +74,50 @@ capabilities:
   drop: [ALL]
   add: [MKNOD]
 {{- end }}
+
+{{/* The plugin's flags about what of the GPUs is offered, as environment variables.
+What a value leaves to the plugin is not set. */}}
+{{- define "apportion.policyEnv" -}}
+{{- if not .Values.partitions.enabled }}
+- name: NO_PARTITIONS
+  value: "true"
+{{- end }}
+{{- with .Values.sharing }}
+{{- if not .enabled }}
+- name: NO_SHARES
+  value: "true"
+{{- end }}
+{{- if .maxShares }}
+- name: SHARING_MAX_SHARES
+  value: {{ int .maxShares | quote }}
+{{- end }}
+{{- if .minMemory }}
+- name: SHARING_MIN_MEMORY
+  value: {{ .minMemory | quote }}
+{{- end }}
+{{- if .reservedMemory }}
+- name: SHARING_RESERVED_MEMORY
+  value: {{ .reservedMemory | quote }}
+{{- end }}
+{{- if .products }}
+- name: SHARING_PRODUCTS
+  value: {{ toJson .products | quote }}
+{{- end }}
+{{- end }}
+{{- with .Values.ignoreXIDs }}
+- name: IGNORE_XIDS
+  value: {{ join "," . | quote }}
+{{- end }}
+{{- end }}
+
+{{/* The config of a DeviceClass: a list of the root context and the parameters. */}}
+{{- define "apportion.classConfig" -}}
+{{- $root := index . 0 }}
+{{- with index . 1 }}
+config:
+  - opaque:
+      driver: {{ $root.Values.driverName }}
+      parameters:
+        {{- toYaml . | nindent 8 }}
+{{- end }}
+{{- end }}
