@@ -26,17 +26,19 @@ image: ## Build the driver's image without Docker, as bin/apportion.tar.
 test: ## Run all unit and integration tests with the race detector. Needs no root.
 	@echo "Testing the driver. On a new machine the libraries are compiled first, which takes minutes."
 	go test -race ./...
-	@echo "Testing the chart and the images."
-	cd e2e && go test ./chart/... ./image/... ./cluster/...
 
 .PHONY: lint
 lint: ## Check formatting, go.mod files, and run vet, staticcheck and logcheck.
 	hack/lint
 
 .PHONY: e2e
-e2e: ## Run the end-to-end tests on a local cluster. Needs root.
-	cd e2e && go test ./validation/...
+e2e: ## Test the chart, the images and everything on a local cluster. Needs root.
+	cd e2e && go test ./chart/... ./image/... ./cluster/... ./validation/...
 	cd e2e && go test -count=1 -timeout 60m -v ./suite/...
+
+.PHONY: generate
+generate: ## Generate the config API's deepcopy, schema and reference page.
+	hack/generate
 
 .PHONY: bench
 bench: ## Measure prepare and unprepare of the real plugin over its socket.

@@ -52,7 +52,7 @@ func allocate(cmd *cobra.Command, m *fakegpu.Machine, gpu string, sizes []string
 	if err := m.CheckDeviceNode(gpu); err != nil {
 		return err
 	}
-	cgroup, err := memlimit.Cgroups{Root: os.DirFS("/"), V1: true}.Of("self")
+	cgroup, err := memlimit.Cgroups{Root: os.DirFS("/")}.Name("self")
 	if err != nil {
 		return err
 	}

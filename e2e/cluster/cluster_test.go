@@ -9,7 +9,9 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 )
 
@@ -122,6 +124,31 @@ func TestPublished(t *testing.T) {
 	}
 }
 
+// A Deployment of an older version, or with pods that are still to go, is not waited for
+// long enough: the pods that answer would be those of the version before.
+func TestDeployed(t *testing.T) {
+	for name, test := range map[string]struct {
+		replicas *int32
+		observed int64
+		status   appsv1.DeploymentStatus
+		want     string
+	}{
+		"ready":           {ptr.To[int32](2), 3, appsv1.DeploymentStatus{Replicas: 2, UpdatedReplicas: 2, ReadyReplicas: 2}, ""},
+		"one by default":  {nil, 3, appsv1.DeploymentStatus{Replicas: 1, UpdatedReplicas: 1, ReadyReplicas: 1}, ""},
+		"none wanted":     {ptr.To[int32](0), 3, appsv1.DeploymentStatus{}, ""},
+		"not seen yet":    {ptr.To[int32](2), 2, appsv1.DeploymentStatus{Replicas: 2, UpdatedReplicas: 2, ReadyReplicas: 2}, "Deployment webhook"},
+		"one starts":      {ptr.To[int32](2), 3, appsv1.DeploymentStatus{Replicas: 2, UpdatedReplicas: 2, ReadyReplicas: 1}, "1 of 2 pods"},
+		"an old one left": {ptr.To[int32](2), 3, appsv1.DeploymentStatus{Replicas: 3, UpdatedReplicas: 2, ReadyReplicas: 3}, "Deployment webhook"},
+	} {
+		d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "webhook", Generation: 3}, Spec: appsv1.DeploymentSpec{Replicas: test.replicas}, Status: test.status}
+		d.Status.ObservedGeneration = test.observed
+		err := deployed(d)
+		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: %v, want %q", name, err, test.want)
+		}
+	}
+}
+
 func TestDriverValues(t *testing.T) {
 	c := newCluster("/c", state{specification: specification{Nodes: DefaultNodes()}}, nil)
 	over := map[string]any{"fake": map[string]any{"driverVersion": "570.1"}, "podAnnotations": nil, "logging": map[string]any{"verbosity": 6}}
@@ -129,6 +156,7 @@ func TestDriverValues(t *testing.T) {
 		"image":          map[string]any{"repository": "apportion.dev/apportion", "tag": "dev", "pullPolicy": "Never"},
 		"fake":           map[string]any{"enabled": true, "gpus": "node-a=h100-sxm5-80gb:8;node-b=a100-sxm4-40gb:2", "driverVersion": "570.1"},
 		"podAnnotations": nil,
+		"webhook":        map[string]any{"podAnnotations": map[string]any{"apportion.dev/image-digest": "0123"}},
 		"logging":        map[string]any{"verbosity": 6},
 	}
 	if diff := cmp.Diff(want, merge(c.driverValues("0123"), over)); diff != "" {

@@ -160,7 +160,7 @@ func rolledOut(set *appsv1.DaemonSet, n int) error {
 func deployed(d *appsv1.Deployment) error {
 	status, n := d.Status, ptr.Deref(d.Spec.Replicas, 1)
 	if status.ObservedGeneration < d.Generation || status.Replicas != n || status.UpdatedReplicas != n || status.ReadyReplicas != n {
-		return fmt.Errorf("Deployment %s: %d of %d pods are ready", d.Name, status.ReadyReplicas, n)
+		return fmt.Errorf("the Deployment %s: %d of %d pods are ready", d.Name, status.ReadyReplicas, n)
 	}
 	return nil
 }

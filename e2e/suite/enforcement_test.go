@@ -155,16 +155,16 @@ func TestWhatBecomesOfALimitThatNobodyCanKeep(t *testing.T) {
 	gpu := gpus(t, machine, a100)[0].UUID
 	s := newSpace(t)
 	share := asks(request("gpu", shareOf("10Gi", is("uuid", gpu))))
-	for name, enforcement := range map[string]string{"preferred": "Preferred", "not-asked-for": "None", "required": "Required"} {
+	for name, enforcement := range map[string]string{"preferred": "Preferred", "not-a-tenants": "None", "required": "Required"} {
 		s.claim(name, withConfig(share, gpuConfig(fmt.Sprintf(`"memory":{"enforcement":%q}`, enforcement))))
 	}
 	s.claim("nothing-said", share)
-	s.start(usesClaim("required", "required"))
-	s.run(usesClaim("preferred", "preferred"), usesClaim("nothing-said", "nothing-said"), usesClaim("not-asked-for", "not-asked-for"))
+	s.start(usesClaim("required", "required"), usesClaim("not-a-tenants", "not-a-tenants"))
+	s.run(usesClaim("preferred", "preferred"), usesClaim("nothing-said", "nothing-said"))
 	s.wantEnforced("preferred", metav1.ConditionFalse)
 	s.wantEnforced("nothing-said", metav1.ConditionFalse)
-	s.wantEnforced("not-asked-for", "")
 	s.wantEvent("required", failedPrepare, s.name+"/required", "requires", "memory")
+	s.wantEvent("not-a-tenants", failedPrepare, s.name+"/not-a-tenants", "only a DeviceClass")
 }
 
 // TestReplicasFillAGPUAndThenTheNext has nine replicas of 10Gi on two nodes with two

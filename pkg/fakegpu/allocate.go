@@ -68,7 +68,8 @@ type Allocator struct {
 }
 
 // NewAllocator returns an Allocator for a GPU (index, UUID or PCI address) and the
-// cgroup of the process, as a path that the process sees.
+// cgroup of the process: its name below where its hierarchy is mounted, "/" in a
+// cgroup namespace of its own.
 func (m *Machine) NewAllocator(gpu, cgroup string) (*Allocator, error) {
 	dir := filepath.Join(m.store.dir, allocationDir)
 	if err := os.MkdirAll(dir, 0o777); err != nil {
@@ -81,7 +82,16 @@ func (m *Machine) NewAllocator(gpu, cgroup string) (*Allocator, error) {
 	if err := unix.Flock(int(holder.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		return nil, errors.Join(fmt.Errorf("allocate: %w", err), holder.Close())
 	}
-	return &Allocator{machine: m, gpu: gpu, cgroup: cgroup, inode: inodeOf(cgroup), holder: holder}, nil
+	return &Allocator{machine: m, gpu: gpu, cgroup: cgroup, inode: ownInode(cgroup), holder: holder}, nil
+}
+
+// ownInode identifies the cgroup of a process that does not know its cgroup's name: the
+// root of what it sees.
+func ownInode(cgroup string) uint64 {
+	if cgroup != "/" {
+		return 0
+	}
+	return inodeOf("/sys/fs/cgroup")
 }
 
 // Allocate takes bytes of the GPU's memory. It is ErrOutOfMemory if that is more than

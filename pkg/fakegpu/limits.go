@@ -50,10 +50,11 @@ func inodeOf(path string) uint64 {
 	return 0
 }
 
-// limitOf returns the limit of a cgroup.
+// limitOf returns the limit of a cgroup: by its folder, by the inode of that, or by its
+// name below where its hierarchy is mounted, which is all that a container knows.
 func (g *gpu) limitOf(cgroup string, inode uint64) (memoryLimit, bool) {
 	i := slices.IndexFunc(g.Limits, func(l memoryLimit) bool {
-		return l.Cgroup == cgroup || inode != 0 && l.Inode == inode
+		return l.Cgroup == cgroup || inode != 0 && l.Inode == inode || len(cgroup) > 1 && strings.HasSuffix(l.Cgroup, cgroup)
 	})
 	if i < 0 {
 		return memoryLimit{}, false

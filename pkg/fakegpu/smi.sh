@@ -97,7 +97,8 @@ show_slice() {
 # compute_policy shows the time slices or sets one. They are files in the machine's
 # folder, which only the node's own programs see.
 compute_policy() {
-	slices=${0%/root/usr/bin/nvidia-smi}/timeslices
+	machine=${0%/root/usr/lib/nvidia/nvidia-smi}
+	slices=${machine%/root/usr/bin/nvidia-smi}/timeslices
 	target='' value='' show=no
 	while [ $# -gt 0 ]; do
 		case "$1" in

@@ -111,7 +111,8 @@ type NamedMIGProfile struct {
 func MIGProfiles(ctx context.Context, lib nvml.Interface, dev nvml.Device) iter.Seq2[NamedMIGProfile, error] {
 	return func(yield func(NamedMIGProfile, error) bool) {
 		g := &gpuReading{reading: newReading(lib, nil, klog.FromContext(ctx)), dev: dev}
-		if memory, ret := dev.GetMemoryInfo(); ret == nvml.SUCCESS && memory.Total > 0 {
+		memory, unnamed := dev.GetMemoryInfo()
+		if unnamed == nvml.SUCCESS && memory.Total > 0 {
 			g.gpu.MemoryBytes = &memory.Total
 		}
 		for index := range nvml.GPU_INSTANCE_PROFILE_COUNT {
@@ -123,7 +124,8 @@ func MIGProfiles(ctx context.Context, lib nvml.Interface, dev nvml.Device) iter.
 			if ret != nvml.SUCCESS {
 				err = fmt.Errorf("read the MIG profile with the number %d: %w", index, ret)
 			} else if profile.Name = g.migProfileName(index, info); profile.Name == "" {
-				err = fmt.Errorf("name the MIG profile with the number %d: the size of the GPU's memory cannot be read", index)
+				yield(profile, fmt.Errorf("name the MIG profiles after the size of the GPU's memory: %w", unnamed))
+				return
 			}
 			if !yield(profile, err) {
 				return

@@ -72,11 +72,24 @@ func (c Cgroups) Of(process string) (string, error) {
 		return path.Join(unified, v2), nil
 	case c.V1 && v1 != "" && v1 != "/":
 		return path.Join(memory, v1), nil
-	case c.V1 && v2 == "/" && unified != "":
-		// In a cgroup namespace of its own.
-		return unified, nil
 	}
 	return "", fmt.Errorf("process %s is in no cgroup of version 2, and NVML limits memory by no other: boot the node with cgroup v2 (systemd.unified_cgroup_hierarchy=1)", process)
+}
+
+// Name returns the path of a process's cgroup below where its hierarchy is mounted,
+// "/" if the process sees no further, as in a cgroup namespace of its own.
+func (c Cgroups) Name(process string) (string, error) {
+	data, err := fs.ReadFile(c.Root, path.Join("proc", process, "cgroup"))
+	if err != nil {
+		return "", fmt.Errorf("find the cgroup of process %s: %w", process, err)
+	}
+	v2, v1 := parseCgroups(data)
+	for _, name := range []string{v2, v1} {
+		if name != "" && name != "/" {
+			return name, nil
+		}
+	}
+	return "/", nil
 }
 
 // parseCgroups reads /proc/PID/cgroup (cgroups(7)): the path in the hierarchy of

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"k8s.io/klog/v2"
 	"tags.cncf.io/container-device-interface/specs-go"
 
 	"apportion.dev/apportion/pkg/cdi"
@@ -134,12 +135,16 @@ func (p *Preparer) undoGPUSteps(r *Record, others []*Record) []step {
 	return steps
 }
 
-// resetTimeSlice gives a GPU its default back. A GPU that is gone has none to set.
+// resetTimeSlice gives a GPU its default back. A GPU that is gone has none to set, and
+// one that keeps the wrong interval is not worth a claim that cannot end.
 func (p *Preparer) resetTimeSlice(ctx context.Context, d Device) error {
 	if target, ok := p.Resolve(d.Device); !ok || target.Problem != "" {
 		return nil
 	}
-	return p.TimeSlices.Set(ctx, d.GPU, defaultTimeSlice)
+	if err := p.TimeSlices.Set(ctx, d.GPU, defaultTimeSlice); err != nil {
+		klog.FromContext(ctx).Error(err, "The time slice of a GPU is not its default again", "gpu", d.GPU)
+	}
+	return nil
 }
 
 // specDevices lists the CDI devices of a claim, each once: two requests may see

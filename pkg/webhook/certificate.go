@@ -106,8 +106,8 @@ func (m material) serves(pair *tls.Certificate, name string, now time.Time) bool
 }
 
 // next returns what the Secret should hold at a time. It makes one step: a new
-// authority is added first, and signs only after that was written and published. So
-// while two versions of the Secret are in use both are trusted.
+// authority is added first, and signs some time after that was written. So while two
+// versions of the Secret are in use both are trusted.
 func (i issuer) next(m material, now time.Time) (next material, changed bool, err error) {
 	next = m
 	switch {
@@ -121,7 +121,7 @@ func (i issuer) next(m material, now time.Time) (next material, changed bool, er
 		err = next.sign(i, now)
 	case !now.Before(due(m.authorities[0])):
 		err = next.addAuthority(i, now)
-	case !now.Before(due(m.serving.Leaf)):
+	case !now.Before(i.signAt(m)):
 		err = next.sign(i, now)
 	default:
 		return m, false, nil
@@ -131,17 +131,32 @@ func (i issuer) next(m material, now time.Time) (next material, changed bool, er
 
 // due is when a certificate is to be renewed: when a third of its life is left.
 func due(certificate *x509.Certificate) time.Time {
-	issued := certificate.NotBefore.Add(backdate)
-	return certificate.NotAfter.Add(-certificate.NotAfter.Sub(issued) / 3)
+	return certificate.NotAfter.Add(-certificate.NotAfter.Sub(issued(certificate)) / 3)
+}
+
+func issued(certificate *x509.Certificate) time.Time { return certificate.NotBefore.Add(backdate) }
+
+// signAt is when a new serving certificate is to be signed: when the old one is due,
+// but not so soon after a new authority was made that an API server may not know it.
+func (i issuer) signAt(m material) time.Time {
+	known := issued(m.authorities[0]).Add(min(time.Minute, i.lifetime/12))
+	return later(due(m.serving.Leaf), known)
 }
 
 // nextDue is when something of the material is to be renewed.
-func (m material) nextDue() time.Time {
-	authority, serving := due(m.authorities[0]), due(m.serving.Leaf)
+func (i issuer) nextDue(m material) time.Time {
+	authority, serving := due(m.authorities[0]), i.signAt(m)
 	if authority.Before(serving) {
 		return authority
 	}
 	return serving
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 func (m *material) addAuthority(i issuer, now time.Time) error {

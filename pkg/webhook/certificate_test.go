@@ -74,7 +74,7 @@ func TestCertificatesAreRenewedAtTwoThirdsOfTheirLife(t *testing.T) {
 		t.Errorf("the certificate ends at %s", got)
 	}
 	m := maker.parse(data, start)
-	if got := m.nextDue(); !got.Equal(start.Add(60 * day)) {
+	if got := maker.nextDue(m); !got.Equal(start.Add(60 * day)) {
 		t.Errorf("the next renewal is at %s", got)
 	}
 	if _, steps := step(t, maker, data, start.Add(60*day-time.Second)); steps != 0 {
@@ -117,7 +117,7 @@ func TestCertificatesAlwaysWork(t *testing.T) {
 		var steps, authorities int
 		for range 150 {
 			// A look is never later than it was planned to be by a sixth of a life.
-			at := i.parse(data, now).nextDue()
+			at := i.nextDue(i.parse(data, now))
 			now = now.Add(time.Duration(random.Int64N(int64(at.Sub(now)) + int64(life/6))))
 			if m := i.parse(data, now); m.serving == nil || m.signer == nil {
 				t.Fatalf("life %s: nothing to serve with at %s", life, now)
@@ -167,6 +167,30 @@ func TestDamagedCertificatesAreReplaced(t *testing.T) {
 				t.Errorf("trusted by those who know the old authority: %t", got)
 			}
 		})
+	}
+}
+
+// TestANewAuthorityIsKnownBeforeItSigns: both are due at once, as they are after 12
+// renewals.
+func TestANewAuthorityIsKnownBeforeItSigns(t *testing.T) {
+	data, _ := step(t, maker, nil, start)
+	data, _ = step(t, maker, data, start.Add(660*day))
+	now := start.Add(720 * day)
+	old := leaf(t, data).SerialNumber
+	for _, look := range []struct {
+		after    time.Duration
+		replaced bool
+	}{{0, false}, {59 * time.Second, false}, {time.Minute, true}} {
+		data, _ = step(t, maker, data, now.Add(look.after))
+		if got := leaf(t, data).SerialNumber.Cmp(old) != 0; got != look.replaced {
+			t.Errorf("%s after the authority, it has signed: %t", look.after, got)
+		}
+		if got := len(maker.parse(data, now).authorities); got != 2 {
+			t.Errorf("%d authorities", got)
+		}
+		if got := maker.nextDue(maker.parse(data, now)); !look.replaced && !got.Equal(now.Add(time.Minute)) {
+			t.Errorf("the next step is at %s", got)
+		}
 	}
 }
 

@@ -150,7 +150,7 @@ func (k *keeper) sync(ctx context.Context) (due time.Time, err error) {
 		if err != nil {
 			return err
 		}
-		due = m.nextDue()
+		due = k.issuer.nextDue(m)
 		if old := k.current.Swap(m.serving); old == nil || !bytes.Equal(old.Certificate[0], m.serving.Certificate[0]) {
 			klog.FromContext(ctx).V(1).Info("Serving with another certificate", "name", k.issuer.name, "until", m.serving.Leaf.NotAfter, "renewedAt", due)
 			k.metrics.expiry.Set(float64(m.serving.Leaf.NotAfter.Unix()))

@@ -208,7 +208,7 @@ func samples(t *testing.T, m *Metrics, name string) map[string]float64 {
 
 func FuzzReview(f *testing.F) {
 	handler := newReviewer(driver, NewMetrics())
-	for _, parameters := range []string{good, twoWrong, typo, "null", `{"apiVersion":1}`, nvidiaGood} {
+	for _, parameters := range []string{good, twoWrong, typo, unlimited, "null", `{"apiVersion":1}`, nvidiaGood} {
 		f.Add(resourceClaims, claim(entry(driver, parameters, "one")))
 		f.Add(resourceTemplates, template(entry(driver, parameters, "two/big"), entry(driver, parameters)))
 		f.Add(deviceClasses, class(entry(driver, parameters)))

@@ -34,7 +34,9 @@ type subject struct {
 	// requests are the names of a claim's requests; "main/sub" for an alternative
 	// of a prioritized list. A class has none.
 	requests []string
-	deleted  bool
+	// class is whether the object is a DeviceClass, which may say more than a claim.
+	class   bool
+	deleted bool
 }
 
 // The parts of the objects that are read are the same in v1, v1beta2 and v1beta1 of
@@ -90,7 +92,7 @@ func readSubject(resource string, object []byte) (subject, error) {
 	case deviceClasses:
 		var class classObject
 		err := json.Unmarshal(object, &class)
-		return subject{path: path.Child("config"), config: class.Spec.Config, deleted: class.Metadata.DeletionTimestamp != nil}, err
+		return subject{path: path.Child("config"), config: class.Spec.Config, class: true, deleted: class.Metadata.DeletionTimestamp != nil}, err
 	default:
 		return subject{}, fmt.Errorf("resource %q %w", resource, errOtherResource)
 	}
@@ -124,6 +126,9 @@ func (s subject) validate(driver string) field.ErrorList {
 			continue
 		}
 		config, found := decode(s.parameters(i), driver, entry.Opaque.Parameters.Raw)
+		if len(found) == 0 && !s.class {
+			found = onlyInClass(s.parameters(i), config)
+		}
 		if len(found) > 0 {
 			errs, bad[i] = append(errs, found...), true
 			continue
@@ -150,6 +155,17 @@ func decode(path *field.Path, driver string, parameters []byte) (v1alpha1.Config
 		return nil, below(path, found.ToAggregate())
 	}
 	return config, nil
+}
+
+// onlyInClass lists what a claim's parameters say that only a DeviceClass may say.
+// pkg/prepare refuses the same on the node.
+func onlyInClass(path *field.Path, config v1alpha1.Config) field.ErrorList {
+	gpu, ok := config.(*v1alpha1.GPUConfig)
+	if !ok || gpu.Memory == nil || gpu.Memory.Enforcement != v1alpha1.EnforcementNone {
+		return nil
+	}
+	return field.ErrorList{field.Forbidden(path.Child("memory", "enforcement"),
+		"None would let the share take its neighbours' memory, so only a DeviceClass can set it; set Preferred")}
 }
 
 // validateRequests checks for each request what its parameters say together. Those

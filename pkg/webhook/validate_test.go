@@ -13,6 +13,7 @@ const driver = "gpu.apportion.dev"
 const (
 	good          = `{"apiVersion":"resource.apportion.dev/v1alpha1","kind":"GPUConfig","memory":{"enforcement":"Required"}}`
 	goodMIG       = `{"apiVersion":"resource.apportion.dev/v1alpha1","kind":"MIGConfig","memory":{"enforcement":"None"}}`
+	unlimited     = `{"apiVersion":"resource.apportion.dev/v1alpha1","kind":"GPUConfig","memory":{"enforcement":"None"}}`
 	negativeLimit = `{"apiVersion":"resource.apportion.dev/v1alpha1","kind":"GPUConfig","memory":{"softLimit":"-1"}}`
 	twoWrong      = `{"apiVersion":"resource.apportion.dev/v1alpha1","kind":"GPUConfig","memory":{"enforcement":"Always"},"sharing":{"mps":{"activeThreadPercentage":101}}}`
 	typo          = `{"apiVersion":"resource.apportion.dev/v1alpha1","kind":"GPUConfig","memory":{"softLimt":"1Gi"},"sharing":{"mps":{"limit":1}}}`
@@ -60,6 +61,12 @@ func TestValidate(t *testing.T) {
 			want: []string{`spec.spec.devices.config[1].opaque.parameters.memory.softLimit: Invalid value: "-1"`}},
 		{name: "the same in a class", resource: deviceClasses, object: class(entry(driver, negativeLimit)),
 			want: []string{`spec.config[0].opaque.parameters.memory.softLimit: Invalid value: "-1"`}},
+		{name: "no limit in a claim", resource: resourceClaims, object: claim(entry(driver, good), entry(driver, unlimited, "two")),
+			want: []string{`spec.devices.config[1].opaque.parameters.memory.enforcement: Forbidden: None would let the share take its neighbours' memory, so only a DeviceClass can set it`}},
+		{name: "no limit in a template", resource: resourceTemplates, object: template(entry(driver, unlimited)),
+			want: []string{`spec.spec.devices.config[0].opaque.parameters.memory.enforcement: Forbidden`}},
+		{name: "no limit in a class", resource: deviceClasses, object: class(entry(driver, unlimited))},
+		{name: "no limit in a claim, of another driver", resource: resourceClaims, object: claim(entry("gpu.example.com", unlimited))},
 		{name: "all at once", resource: resourceClaims,
 			object: claim(entry(driver, twoWrong), entry("gpu.example.com", noKind), entry(driver, noKind), entry(driver, `"x"`), entry(driver, typo)),
 			want: []string{

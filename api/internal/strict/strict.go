@@ -57,7 +57,8 @@ func Decode(data []byte, into any, quantities ...string) error {
 		return readable(err)
 	}
 	if len(wrong) > 0 {
-		return errors.New(Clip(errors.Join(wrong...).Error()))
+		oneLine := strings.ReplaceAll(errors.Join(wrong...).Error(), "\n", "; ") // names in it are quoted
+		return errors.New(Clip(oneLine))
 	}
 	return nil
 }

@@ -101,7 +101,7 @@ func TestDecodeRefuses(t *testing.T) {
 		"unknown field":             {gpu(`"colour":"red"`), `GPUConfig: unknown field "colour"`},
 		"unknown field below":       {mig(`"sharing":{"mps":{"limit":1}}`), `MIGConfig: unknown field "sharing.mps.limit"`},
 		"field in wrong case":       {gpu(`"sharing":{"timeslicing":{}}`), `GPUConfig: unknown field "sharing.timeslicing"`},
-		"several unknown fields":    {gpu(`"a":1,"memory":{"b":2}`), "GPUConfig: unknown field \"a\"\nunknown field \"memory.b\""},
+		"several unknown fields":    {gpu(`"a":1,"memory":{"b":2}`), "GPUConfig: unknown field \"a\"; unknown field \"memory.b\""},
 		"a long unknown field":      {gpu(`"` + long + `":1`), `GPUConfig: unknown field "` + long[:500-len(`unknown field "`)] + `...`},
 		"kind twice":                {config("MIGConfig", `"kind":"GPUConfig"`), `GPUConfig: duplicate field "kind"`},
 		"field twice":               {gpu(`"memory":{"softLimit":"1Gi","softLimit":"2Gi"}`), `GPUConfig: duplicate field "memory.softLimit"`},
