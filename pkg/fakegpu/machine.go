@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -33,7 +34,9 @@ type Machine struct {
 	library *library
 
 	// entries are those of the driver root as this process last left it, of the
-	// state with that generation. They are used under the store's lock.
+	// state with that generation. They are used while updating is held, besides the
+	// store's lock, which keeps other processes out.
+	updating   sync.Mutex
 	entries    map[string]rootEntry
 	generation uint64
 }
@@ -165,6 +168,8 @@ func (d dirFS) ReadLink(name string) (string, error)       { return fs.ReadLink(
 // reads a state, old or new, finds its files. A change that returns an error
 // changes nothing.
 func (m *Machine) update(change func(*state) error) (err error) {
+	m.updating.Lock()
+	defer m.updating.Unlock()
 	unlock, err := m.store.lock()
 	if err != nil {
 		return err
