@@ -3,17 +3,17 @@
 package main
 
 import (
-	"errors"
+	"context"
 	"fmt"
 	"io"
 	"os"
 	"regexp"
 	"strconv"
-	"strings"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/spf13/cobra"
 
+	"apportion.dev/apportion/cmd/internal/command"
 	"apportion.dev/apportion/pkg/fakegpu"
 	"apportion.dev/apportion/pkg/inventory"
 	"apportion.dev/apportion/pkg/memlimit"
@@ -21,36 +21,19 @@ import (
 
 func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stderr)) }
 
-// usageError is a mistake in how the program was called.
-type usageError struct{ error }
-
-// run returns the exit status: 2 for a mistake in how the program was called, 1 for
-// all else that went wrong. The container does not start then, and the runtime shows
-// the one line on stderr.
+// run is main without the process. If it fails the container does not start, and the
+// runtime shows the one line on stderr.
 func run(args []string, stdin io.Reader, stderr io.Writer) int {
-	cmd := newCommand(stdin)
-	cmd.SetArgs(args)
-	err := cmd.Execute()
-	if err == nil {
-		return 0
-	}
-	fmt.Fprintf(stderr, "apportion-cdi-hook: %s\n", strings.ReplaceAll(err.Error(), "\n", "; "))
-	var usage usageError
-	if errors.As(err, &usage) {
-		return 2
-	}
-	return 1
+	return command.Execute(context.Background(), newCommand(stdin), args, stderr)
 }
 
 func newCommand(stdin io.Reader) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:           "apportion-cdi-hook",
-		Short:         "What container runtimes run for containers with shares of a GPU",
-		SilenceUsage:  true,
-		SilenceErrors: true,
+		Use:   "apportion-cdi-hook",
+		Short: "What container runtimes run for containers with shares of a GPU",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usageError{fmt.Errorf("unknown command %q, see --help", args[0])}
+				return command.Usage(fmt.Errorf("unknown command %q, see --help", args[0]))
 			}
 			return cmd.Help()
 		},
@@ -58,7 +41,6 @@ func newCommand(stdin io.Reader) *cobra.Command {
 	}
 	cmd.CompletionOptions.DisableDefaultCmd = true
 	cmd.AddCommand(limitMemoryCommand(stdin))
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	return cmd
 }
 
@@ -78,12 +60,7 @@ createRuntime hook: the container's state is read from standard input. Shares of
 same GPU in one container add up.`,
 		Example: `  # As a CDI spec has it:
   apportion-cdi-hook limit-memory --gpu GPU-4f3a1b2c-0000-4000-8000-000000000001 --soft 10737418240 --hard 10737418240`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return usageError{fmt.Errorf("unexpected argument %q: everything is given by flags, see --help", args[0])}
-			}
-			return nil
-		},
+		Args: command.NoArguments,
 		RunE: func(*cobra.Command, []string) error { return o.run(stdin) },
 	}
 	flags := cmd.Flags()
@@ -100,7 +77,7 @@ var gpuUUID = regexp.MustCompile(`^GPU-[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-
 
 func (o *limitMemory) run(stdin io.Reader) error {
 	if !gpuUUID.MatchString(o.gpu) {
-		return usageError{fmt.Errorf("--gpu %q is not the UUID of a GPU (GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx)", o.gpu)}
+		return command.Usage(fmt.Errorf("--gpu %q is not the UUID of a GPU (GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx)", o.gpu))
 	}
 	var limit memlimit.Limit
 	for _, f := range []struct {
@@ -109,12 +86,12 @@ func (o *limitMemory) run(stdin io.Reader) error {
 	}{{"--soft", o.soft, &limit.Soft}, {"--hard", o.hard, &limit.Hard}} {
 		n, err := strconv.ParseUint(f.value, 10, 64)
 		if err != nil {
-			return usageError{fmt.Errorf("%s %q is not a number of bytes", f.flag, f.value)}
+			return command.Usage(fmt.Errorf("%s %q is not a number of bytes", f.flag, f.value))
 		}
 		*f.to = n
 	}
 	if err := limit.Validate(); err != nil {
-		return usageError{err}
+		return command.Usage(err)
 	}
 	library, err := o.library()
 	if err != nil {

@@ -8,6 +8,8 @@ import (
 
 	"github.com/spf13/pflag"
 	logsapi "k8s.io/component-base/logs/api/v1"
+
+	"apportion.dev/apportion/cmd/internal/command"
 )
 
 // environment is the variables of a test, and no others.
@@ -73,7 +75,7 @@ func TestSettingsComeFromFlagsThenFromTheEnvironment(t *testing.T) {
 		"DRIVER_NAME": "gpu.example.com", "METRICS_ADDRESS": "", "EXCLUDE_DEVICES": "NVIDIA T4,NVIDIA L4",
 		"KUBECONFIG": "/etc/kubeconfig", "POLL_INTERVAL": "30s", "V": "4", "LOGGING_FORMAT": "json", "HOSTNAME": "node-z", "HELP": "1",
 	}
-	if err := fromEnvironment(flags, env.lookup); err != nil {
+	if err := command.FromEnvironment(flags, env.lookup); err != nil {
 		t.Fatal(err)
 	}
 	got := []any{

@@ -13,11 +13,10 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
+	"apportion.dev/apportion/cmd/internal/service"
 	"apportion.dev/apportion/pkg/devicemodel"
 	"apportion.dev/apportion/pkg/driver"
 	"apportion.dev/apportion/pkg/fakegpu"
@@ -77,30 +76,6 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 	logsapi.AddFlags(o.logging, flags)
 }
 
-// fromEnvironment sets flags that were not given from the environment. There is
-// one rule for all, so KUBECONFIG, which other programs read too, is --kubeconfig
-// here: who sets it for this program means it.
-func fromEnvironment(flags *pflag.FlagSet, lookup func(string) (string, bool)) error {
-	var errs []error
-	flags.VisitAll(func(f *pflag.Flag) {
-		if f.Changed || f.Name == "help" {
-			return
-		}
-		name := environmentName(f.Name)
-		if value, ok := lookup(name); ok {
-			if err := flags.Set(f.Name, value); err != nil {
-				errs = append(errs, fmt.Errorf("environment variable %s: %w", name, err))
-			}
-		}
-	})
-	return errors.Join(errs...)
-}
-
-// environmentName is the environment variable of a flag.
-func environmentName(flag string) string {
-	return strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
-}
-
 // complete checks the flags and works out what depends on them.
 func (o *options) complete() error {
 	var errs []error
@@ -121,9 +96,7 @@ func (o *options) complete() error {
 	if o.fakeMachine != "" && !filepath.IsAbs(o.fakeMachine) {
 		errs = append(errs, fmt.Errorf("--fake-machine %q: give an absolute path", o.fakeMachine))
 	}
-	if f := o.logging.Format; f != logsapi.DefaultLogFormat && f != logsapi.JSONLogFormat {
-		errs = append(errs, fmt.Errorf("--logging-format %q: known are %s and %s", f, logsapi.DefaultLogFormat, logsapi.JSONLogFormat))
-	}
+	errs = append(errs, service.CheckLogging(o.logging))
 	o.config.Policy = devicemodel.Policy{Exclude: o.exclude, MemoryEnforcement: memoryEnforcement(o.fakeMachine != "")}
 	errs = append(errs, o.sharing.apply(&o.config.Policy))
 	o.config.LimitHookArgs = []string{"--driver-root", o.config.HostDriverRoot}
@@ -134,10 +107,7 @@ func (o *options) complete() error {
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	if err := logsapi.ValidateAndApply(o.logging, nil); err != nil {
-		return fmt.Errorf("logging: %w", err)
-	}
-	return nil
+	return service.ApplyLogging(o.logging)
 }
 
 // run wires the driver and serves until ctx ends.
@@ -166,18 +136,11 @@ func (o *options) run(ctx context.Context) error {
 // client returns a client without limits of its own: the API server's fairness
 // does that job, and client-go's default would hold up a burst of pods.
 func (o *options) client() (kubernetes.Interface, error) {
-	var config *rest.Config
-	var err error
-	if o.kubeconfig == "" {
-		config, err = rest.InClusterConfig()
-	} else {
-		config, err = clientcmd.BuildConfigFromFlags("", o.kubeconfig)
-	}
+	config, err := service.APIServer(o.kubeconfig, "apportion-kubelet-plugin")
 	if err != nil {
-		return nil, fmt.Errorf("find the API server: %w; run in a pod or give --kubeconfig", err)
+		return nil, err
 	}
 	config.QPS = -1
-	config.UserAgent = "apportion-kubelet-plugin"
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("API server: %w", err)

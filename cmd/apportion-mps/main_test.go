@@ -11,6 +11,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 	"github.com/spf13/pflag"
 
+	"apportion.dev/apportion/cmd/internal/command"
 	"apportion.dev/apportion/pkg/fakegpu"
 	"apportion.dev/apportion/pkg/mps"
 )
@@ -64,7 +65,7 @@ func TestSettingsComeFromFlagsThenFromTheEnvironment(t *testing.T) {
 		t.Fatal(err)
 	}
 	env := environment{"DRIVER_NAME": "from-variable", "MULTI_USER": "false", "SHARED_MEMORY": "64Mi", "HELP": "1"}
-	if err := fromEnvironment(flags, env.lookup); err != nil {
+	if err := command.FromEnvironment(flags, env.lookup); err != nil {
 		t.Fatal(err)
 	}
 	if o.driverName != "from-flag" || o.multiUser || o.sharedMemory.Value() != 64<<20 || o.driverRoot != "/driver-root" {

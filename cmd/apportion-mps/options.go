@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/api/resource"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
+	"apportion.dev/apportion/cmd/internal/service"
 	"apportion.dev/apportion/pkg/fakegpu"
 	"apportion.dev/apportion/pkg/mps"
 )
@@ -49,23 +49,6 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 	logsapi.AddFlags(o.logging, flags)
 }
 
-// fromEnvironment sets flags that were not given from the environment.
-func fromEnvironment(flags *pflag.FlagSet, lookup func(string) (string, bool)) error {
-	var errs []error
-	flags.VisitAll(func(f *pflag.Flag) {
-		if f.Changed || f.Name == "help" {
-			return
-		}
-		name := strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
-		if value, ok := lookup(name); ok {
-			if err := flags.Set(f.Name, value); err != nil {
-				errs = append(errs, fmt.Errorf("environment variable %s: %w", name, err))
-			}
-		}
-	})
-	return errors.Join(errs...)
-}
-
 // complete checks the flags.
 func (o *options) complete() error {
 	var errs []error
@@ -85,16 +68,11 @@ func (o *options) complete() error {
 	if o.sharedMemory.Value() < 1<<20 {
 		errs = append(errs, fmt.Errorf("--shared-memory %s: give 1Mi or more", &o.sharedMemory))
 	}
-	if f := o.logging.Format; f != logsapi.DefaultLogFormat && f != logsapi.JSONLogFormat {
-		errs = append(errs, fmt.Errorf("--logging-format %q: known are %s and %s", f, logsapi.DefaultLogFormat, logsapi.JSONLogFormat))
-	}
+	errs = append(errs, service.CheckLogging(o.logging))
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	if err := logsapi.ValidateAndApply(o.logging, nil); err != nil {
-		return fmt.Errorf("logging: %w", err)
-	}
-	return nil
+	return service.ApplyLogging(o.logging)
 }
 
 // run runs the daemons until ctx ends.

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/spf13/pflag"
+
+	"apportion.dev/apportion/cmd/internal/command"
 )
 
 // environment is the variables of a test, and no others.
@@ -67,7 +69,7 @@ func TestSettingsComeFromFlagsThenFromTheEnvironment(t *testing.T) {
 		"NAMESPACE": "from-variable", "SECRET_NAME": "secret", "CONFIGURATION_NAME": "configuration", "DRIVER_NAME": "gpu.example.com",
 		"METRICS_ADDRESS": "", "CERTIFICATE_LIFETIME": "24h", "V": "4", "HOSTNAME": "x", "HELP": "1",
 	}
-	if err := fromEnvironment(flags, env.lookup); err != nil {
+	if err := command.FromEnvironment(flags, env.lookup); err != nil {
 		t.Fatal(err)
 	}
 	c := o.config

@@ -4,15 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	logsapi "k8s.io/component-base/logs/api/v1"
 
+	"apportion.dev/apportion/cmd/internal/service"
 	"apportion.dev/apportion/pkg/webhook"
 )
 
@@ -47,52 +45,23 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 	logsapi.AddFlags(o.logging, flags)
 }
 
-// fromEnvironment sets flags that were not given from the environment.
-func fromEnvironment(flags *pflag.FlagSet, lookup func(string) (string, bool)) error {
-	var errs []error
-	flags.VisitAll(func(f *pflag.Flag) {
-		if f.Changed || f.Name == "help" {
-			return
-		}
-		name := strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
-		if value, ok := lookup(name); ok {
-			if err := flags.Set(f.Name, value); err != nil {
-				errs = append(errs, fmt.Errorf("environment variable %s: %w", name, err))
-			}
-		}
-	})
-	return errors.Join(errs...)
-}
-
 // complete checks the flags.
 func (o *options) complete() error {
 	var errs []error
-	if f := o.logging.Format; f != logsapi.DefaultLogFormat && f != logsapi.JSONLogFormat {
-		errs = append(errs, fmt.Errorf("--logging-format %q: known are %s and %s", f, logsapi.DefaultLogFormat, logsapi.JSONLogFormat))
-	}
+	errs = append(errs, service.CheckLogging(o.logging))
 	errs = append(errs, o.config.Validate())
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	if err := logsapi.ValidateAndApply(o.logging, nil); err != nil {
-		return fmt.Errorf("logging: %w", err)
-	}
-	return nil
+	return service.ApplyLogging(o.logging)
 }
 
 // run serves until ctx ends.
 func (o *options) run(ctx context.Context) error {
-	var config *rest.Config
-	var err error
-	if o.kubeconfig == "" {
-		config, err = rest.InClusterConfig()
-	} else {
-		config, err = clientcmd.BuildConfigFromFlags("", o.kubeconfig)
-	}
+	config, err := service.APIServer(o.kubeconfig, "apportion-webhook")
 	if err != nil {
-		return fmt.Errorf("find the API server: %w; run in a pod or give --kubeconfig", err)
+		return err
 	}
-	config.UserAgent = "apportion-webhook"
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return fmt.Errorf("API server: %w", err)
