@@ -12,13 +12,8 @@ import (
 
 	configapi "apportion.dev/apportion/api/resource"
 	"apportion.dev/apportion/api/resource/v1alpha1"
+	"apportion.dev/apportion/pkg/devicemodel"
 	"apportion.dev/apportion/pkg/mps"
-)
-
-// The capacities that a share's limits come from.
-const (
-	capacityMemory         = "memory"
-	capacityComputePercent = "computePercent"
 )
 
 // settings are what the opaque configs for a result say. Configs of the class come
@@ -35,8 +30,10 @@ func (p *Preparer) settings(configs []resourceapi.DeviceAllocationConfiguration,
 			if err != nil {
 				return v1alpha1.Settings{}, fmt.Errorf("request %s: config of the %s: %w", result.Request, sourceName(source), err)
 			}
-			if gpu, ok := config.(*v1alpha1.GPUConfig); ok && source == resourceapi.AllocationConfigSourceClaim && gpu.Memory != nil && gpu.Memory.Enforcement == v1alpha1.EnforcementNone {
-				return v1alpha1.Settings{}, fmt.Errorf("request %s: config of the claim: memory.enforcement None would let the share take its neighbours' memory, so only a DeviceClass can set it; set Preferred", result.Request)
+			if source == resourceapi.AllocationConfigSourceClaim {
+				if err := v1alpha1.ValidateForClaim(config).ToAggregate(); err != nil {
+					return v1alpha1.Settings{}, fmt.Errorf("request %s: config of the claim: %w", result.Request, err)
+				}
 			}
 			if _, forPartition := config.(*v1alpha1.MIGConfig); forPartition == partition {
 				applicable = append(applicable, config)
@@ -75,8 +72,8 @@ func (p *Preparer) applyConfig(d *Device, configs []resourceapi.DeviceAllocation
 
 // limitMemory sets the memory limit of a share. Who has all of a device needs none.
 func limitMemory(d *Device, settings v1alpha1.MemorySettings, result resourceapi.DeviceRequestAllocationResult, target Target) error {
-	memory, consumed := result.ConsumedCapacity[capacityMemory]
-	total, known := target.Capacity[capacityMemory]
+	memory, consumed := result.ConsumedCapacity[devicemodel.CapacityMemory]
+	total, known := target.Capacity[devicemodel.CapacityMemory]
 	if d.ShareID == nil || !consumed || !known || memory.Cmp(total) >= 0 {
 		return nil
 	}
@@ -111,7 +108,7 @@ func limitMemory(d *Device, settings v1alpha1.MemorySettings, result resourceapi
 // it is acquired. A reserved percentage of compute asks for it too.
 func wantMPS(d *Device, settings *v1alpha1.MPSSettings, result resourceapi.DeviceRequestAllocationResult) error {
 	percent := 0
-	if reserved, ok := result.ConsumedCapacity[capacityComputePercent]; ok {
+	if reserved, ok := result.ConsumedCapacity[devicemodel.CapacityComputePercent]; ok {
 		percent = int(reserved.Value())
 	}
 	if settings == nil && percent == 0 || settings != nil && settings.Enforcement == v1alpha1.EnforcementNone {

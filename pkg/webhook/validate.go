@@ -127,7 +127,9 @@ func (s subject) validate(driver string) field.ErrorList {
 		}
 		config, found := decode(s.parameters(i), driver, entry.Opaque.Parameters.Raw)
 		if len(found) == 0 && !s.class {
-			found = onlyInClass(s.parameters(i), config)
+			if err := v1alpha1.ValidateForClaim(config).ToAggregate(); err != nil {
+				found = below(s.parameters(i), err)
+			}
 		}
 		if len(found) > 0 {
 			errs, bad[i] = append(errs, found...), true
@@ -155,17 +157,6 @@ func decode(path *field.Path, driver string, parameters []byte) (v1alpha1.Config
 		return nil, below(path, found.ToAggregate())
 	}
 	return config, nil
-}
-
-// onlyInClass lists what a claim's parameters say that only a DeviceClass may say.
-// pkg/prepare refuses the same on the node.
-func onlyInClass(path *field.Path, config v1alpha1.Config) field.ErrorList {
-	gpu, ok := config.(*v1alpha1.GPUConfig)
-	if !ok || gpu.Memory == nil || gpu.Memory.Enforcement != v1alpha1.EnforcementNone {
-		return nil
-	}
-	return field.ErrorList{field.Forbidden(path.Child("memory", "enforcement"),
-		"None would let the share take its neighbours' memory, so only a DeviceClass can set it; set Preferred")}
 }
 
 // validateRequests checks for each request what its parameters say together. Those

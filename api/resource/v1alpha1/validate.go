@@ -80,3 +80,15 @@ func validateBytes(path *field.Path, q *resource.Quantity) field.ErrorList {
 	}
 	return field.ErrorList{field.Invalid(path, strict.Clip(q.String()), "must be from 1Mi to 1Pi")}
 }
+
+// ValidateForClaim lists what a claim's config says that only a DeviceClass may say,
+// beside what Validate lists: who writes claims must not widen what the share may take
+// of its neighbours.
+func ValidateForClaim(config Config) field.ErrorList {
+	gpu, ok := config.(*GPUConfig)
+	if !ok || gpu.Memory == nil || gpu.Memory.Enforcement != EnforcementNone {
+		return nil
+	}
+	return field.ErrorList{field.Forbidden(field.NewPath("memory", "enforcement"),
+		"None would let the share take its neighbours' memory, so only a DeviceClass can set it; set Preferred")}
+}
