@@ -104,6 +104,7 @@ func (d *Driver) withoutLost() (gates, bool) {
 		partitions: before.partitions && !slices.Contains(d.gatesLost, gatePartitions),
 		shares:     before.shares && !slices.Contains(d.gatesLost, gateShares),
 	}
+	d.gatesLost = nil
 	return found, found != before
 }
 

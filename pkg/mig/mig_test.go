@@ -297,22 +297,7 @@ func TestADividedInstanceIsNoPartition(t *testing.T) {
 
 func TestGPUsAtOnce(t *testing.T) {
 	m, uuids := newMachine(t, "h100-sxm5-80gb", "h100-sxm5-80gb", "h100-sxm5-80gb", "h100-sxm5-80gb")
-	// The fake takes one change at a time; the manager's own work overlaps.
-	var changing sync.Mutex
-	manager := New(&spy{
-		Interface: m.NVML(),
-		before: func(call string) nvml.Return {
-			if changes(call) {
-				changing.Lock()
-			}
-			return nvml.SUCCESS
-		},
-		after: func(call string) {
-			if changes(call) {
-				changing.Unlock()
-			}
-		},
-	})
+	manager := New(m.NVML())
 	var wg sync.WaitGroup
 	for _, uuid := range uuids {
 		wg.Go(func() {

@@ -84,8 +84,8 @@ type TimeSlices interface {
 	Set(ctx context.Context, gpu, interval string) error
 }
 
-// Options is what a Preparer needs. All fields but Damaged, Repaired, Changed and
-// Observe must be set.
+// Options is what a Preparer needs. All fields but Damaged, Repaired and Observe
+// must be set.
 type Options struct {
 	// Driver is the driver's name, Pool the name of this node's pool.
 	Driver, Pool string

@@ -8,6 +8,7 @@ import (
 	"k8s.io/klog/v2"
 	"tags.cncf.io/container-device-interface/specs-go"
 
+	"apportion.dev/apportion/api/resource/v1alpha1"
 	"apportion.dev/apportion/pkg/cdi"
 )
 
@@ -112,9 +113,6 @@ func (p *Preparer) undoSteps(r *Record) ([]step, error) {
 	}), nil
 }
 
-// defaultTimeSlice is what the driver starts with.
-const defaultTimeSlice = "Default"
-
 func (p *Preparer) undoGPUSteps(r *Record, others []*Record) []step {
 	usedByOther := func(same func(Device) bool) bool {
 		return slices.ContainsFunc(others, func(o *Record) bool { return slices.ContainsFunc(o.Devices, same) })
@@ -141,7 +139,7 @@ func (p *Preparer) resetTimeSlice(ctx context.Context, d Device) error {
 	if target, ok := p.Resolve(d.Device); !ok || target.Problem != "" {
 		return nil
 	}
-	if err := p.TimeSlices.Set(ctx, d.GPU, defaultTimeSlice); err != nil {
+	if err := p.TimeSlices.Set(ctx, d.GPU, string(v1alpha1.TimeSliceDefault)); err != nil {
 		klog.FromContext(ctx).Error(err, "The time slice of a GPU is not its default again", "gpu", d.GPU)
 	}
 	return nil
