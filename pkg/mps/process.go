@@ -18,7 +18,7 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 
-	"apportion.dev/apportion/pkg/mps/driverroot"
+	"apportion.dev/apportion/pkg/driverroot"
 )
 
 // controlProgram is the daemon, and its client.

@@ -15,7 +15,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"apportion.dev/apportion/pkg/atomicfile"
-	"apportion.dev/apportion/pkg/mps/driverroot"
+	"apportion.dev/apportion/pkg/driverroot"
 )
 
 // Options says where things are and how daemons run.

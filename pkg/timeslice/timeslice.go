@@ -17,7 +17,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"apportion.dev/apportion/pkg/mps/driverroot"
+	"apportion.dev/apportion/pkg/driverroot"
 )
 
 // timeout is how long nvidia-smi may take. It takes long where no persistence
