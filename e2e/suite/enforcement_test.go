@@ -155,9 +155,12 @@ func TestWhatBecomesOfALimitThatNobodyCanKeep(t *testing.T) {
 	gpu := gpus(t, machine, a100)[0].UUID
 	s := newSpace(t)
 	share := asks(request("gpu", shareOf("10Gi", is("uuid", gpu))))
-	for name, enforcement := range map[string]string{"preferred": "Preferred", "not-a-tenants": "None", "required": "Required"} {
-		s.claim(name, withConfig(share, gpuConfig(fmt.Sprintf(`"memory":{"enforcement":%q}`, enforcement))))
+	enforcement := func(value string) resourceapi.ResourceClaimSpec {
+		return withConfig(share, gpuConfig(fmt.Sprintf(`"memory":{"enforcement":%q}`, value)))
 	}
+	s.claim("preferred", enforcement("Preferred"))
+	s.claim("required", enforcement("Required"))
+	s.refusedAtAdmission("not-a-tenants", enforcement("None"), "memory.enforcement", "only a DeviceClass")
 	s.claim("nothing-said", share)
 	s.start(usesClaim("required", "required"), usesClaim("not-a-tenants", "not-a-tenants"))
 	s.run(usesClaim("preferred", "preferred"), usesClaim("nothing-said", "nothing-said"))

@@ -88,7 +88,7 @@ func wantTimeSlice(t *testing.T, n *cluster.Node, gpu, want string) {
 
 func TestABadConfigKeepsThePodFromStarting(t *testing.T) {
 	s := newSpace(t)
-	s.claim("typo", withConfig(asks(request("gpu", wholeOf(""))), gpuConfig(`"sharing":{"mps":{"activeThreadPercent":30}}`)))
+	s.refusedAtAdmission("typo", withConfig(asks(request("gpu", wholeOf(""))), gpuConfig(`"sharing":{"mps":{"activeThreadPercent":30}}`)), "activeThreadPercent")
 	s.start(usesClaim("typo", "typo"))
 	s.wantEvent("typo", failedPrepare, "activeThreadPercent")
 }
