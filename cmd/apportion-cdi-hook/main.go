@@ -4,8 +4,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"regexp"
 	"strconv"
@@ -19,15 +21,19 @@ import (
 	"apportion.dev/apportion/pkg/memlimit"
 )
 
-func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stderr)) }
+func main() { os.Exit(run(os.Args[1:], os.DirFS("/"), os.Stdin, os.Stdout, os.Stderr)) }
 
 // run is main without the process. If it fails the container does not start, and the
-// runtime shows the one line on stderr.
-func run(args []string, stdin io.Reader, stderr io.Writer) int {
-	return command.Execute(context.Background(), newCommand(stdin), args, stderr)
+// runtime shows the one line on stderr. root is the root folder.
+func run(args []string, root fs.FS, stdin io.Reader, stdout, stderr io.Writer) int {
+	cmd := newCommand(root)
+	cmd.SetIn(stdin)
+	cmd.SetOut(stdout)
+	cmd.SetErr(stderr)
+	return command.Execute(context.Background(), cmd, args, stderr)
 }
 
-func newCommand(stdin io.Reader) *cobra.Command {
+func newCommand(root fs.FS) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "apportion-cdi-hook",
 		Short: "What container runtimes run for containers with shares of a GPU",
@@ -40,35 +46,37 @@ func newCommand(stdin io.Reader) *cobra.Command {
 		Args: cobra.ArbitraryArgs,
 	}
 	cmd.CompletionOptions.DisableDefaultCmd = true
-	cmd.AddCommand(limitMemoryCommand(stdin))
+	cmd.AddCommand(limitMemoryCommand(root))
 	return cmd
 }
 
-// limitMemory are the flags of limit-memory.
+// limitMemory are the flags of limit-memory, and the root folder.
 type limitMemory struct {
+	root                                 fs.FS
 	gpu, soft, hard                      string
 	driverRoot, nvmlLibrary, fakeMachine string
 }
 
-func limitMemoryCommand(stdin io.Reader) *cobra.Command {
-	o := &limitMemory{}
+func limitMemoryCommand(root fs.FS) *cobra.Command {
+	o := &limitMemory{root: root}
 	cmd := &cobra.Command{
 		Use:   "limit-memory",
 		Short: "Limit the memory of a GPU that a container may use",
 		Long: `Limits the memory of a GPU for the cgroup of a container, through NVML. It is a
 createRuntime hook: the container's state is read from standard input. Shares of the
-same GPU in one container add up.`,
+same GPU in one container add up. It fails, and the container does not start, unless
+the limit holds.`,
 		Example: `  # As a CDI spec has it:
   apportion-cdi-hook limit-memory --gpu GPU-4f3a1b2c-0000-4000-8000-000000000001 --soft 10737418240 --hard 10737418240`,
 		Args: command.NoArguments,
-		RunE: func(*cobra.Command, []string) error { return o.run(stdin) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.InOrStdin()) },
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&o.gpu, "gpu", "", "UUID of the GPU.")
 	flags.StringVar(&o.soft, "soft", "", "Memory that is guaranteed, in bytes.")
 	flags.StringVar(&o.hard, "hard", "", "Memory that can be allocated at most, in bytes.")
-	flags.StringVar(&o.driverRoot, "driver-root", "/", "Folder under which the NVIDIA driver is installed.")
-	flags.StringVar(&o.nvmlLibrary, "nvml-library", "", "Path of libnvidia-ml.so.1; searched for under --driver-root if empty.")
+	flags.StringVar(&o.driverRoot, "driver-root", "", "Folder under which the NVIDIA driver is installed; / if empty.")
+	flags.StringVar(&o.nvmlLibrary, "nvml-library", "", "Path of libnvidia-ml.so.1, in place of searching for it under --driver-root.")
 	flags.StringVar(&o.fakeMachine, "fake-machine", "", "Folder of a fake machine, in place of the real one.")
 	return cmd
 }
@@ -76,37 +84,51 @@ same GPU in one container add up.`,
 var gpuUUID = regexp.MustCompile(`^GPU-[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`)
 
 func (o *limitMemory) run(stdin io.Reader) error {
-	if !gpuUUID.MatchString(o.gpu) {
-		return command.Usage(fmt.Errorf("--gpu %q is not the UUID of a GPU (GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx)", o.gpu))
-	}
-	var limit memlimit.Limit
-	for _, f := range []struct {
-		flag, value string
-		to          *uint64
-	}{{"--soft", o.soft, &limit.Soft}, {"--hard", o.hard, &limit.Hard}} {
-		n, err := strconv.ParseUint(f.value, 10, 64)
-		if err != nil {
-			return command.Usage(fmt.Errorf("%s %q is not a number of bytes", f.flag, f.value))
-		}
-		*f.to = n
-	}
-	if err := limit.Validate(); err != nil {
-		return command.Usage(err)
-	}
-	library, err := o.library()
+	limit, err := o.limit()
 	if err != nil {
-		return err
+		return command.Usage(err)
 	}
 	pid, err := memlimit.ReadState(stdin)
 	if err != nil {
 		return err
 	}
-	cgroups := memlimit.Cgroups{Root: os.DirFS("/"), V1: o.fakeMachine != ""}
-	cgroup, err := cgroups.Of(strconv.Itoa(pid))
+	// Only real NVML insists on cgroups of version 2.
+	cgroups := memlimit.Cgroups{Root: o.root, V1: o.fakeMachine != ""}
+	cgroup, err := cgroups.OfContainer(pid)
+	if err != nil {
+		return err
+	}
+	library, err := o.library()
 	if err != nil {
 		return err
 	}
 	return memlimit.Apply(library, o.gpu, cgroup, limit)
+}
+
+// limit checks the flags.
+func (o *limitMemory) limit() (memlimit.Limit, error) {
+	sources := 0
+	for _, source := range []string{o.driverRoot, o.nvmlLibrary, o.fakeMachine} {
+		if source != "" {
+			sources++
+		}
+	}
+	if sources > 1 {
+		return memlimit.Limit{}, errors.New("only one of --driver-root, --nvml-library and --fake-machine can be given")
+	}
+	if !gpuUUID.MatchString(o.gpu) {
+		return memlimit.Limit{}, fmt.Errorf("--gpu %q is not the UUID of a GPU (GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx)", o.gpu)
+	}
+	soft, err := strconv.ParseUint(o.soft, 10, 64)
+	if err != nil {
+		return memlimit.Limit{}, fmt.Errorf("--soft %q is not a number of bytes", o.soft)
+	}
+	hard, err := strconv.ParseUint(o.hard, 10, 64)
+	if err != nil {
+		return memlimit.Limit{}, fmt.Errorf("--hard %q is not a number of bytes", o.hard)
+	}
+	limit := memlimit.Limit{Soft: soft, Hard: hard}
+	return limit, limit.Validate()
 }
 
 func (o *limitMemory) library() (nvml.Interface, error) {

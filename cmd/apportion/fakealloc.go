@@ -1,8 +1,11 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
+	"math"
 	"os"
 	"os/signal"
 	"syscall"
@@ -18,64 +21,105 @@ import (
 var errOutOfMemory = errors.New("out of memory")
 
 func (o *fakeOptions) allocateCommand() *cobra.Command {
-	hold := false
+	p := allocateProbe{dev: "/dev", cgroups: memlimit.Cgroups{Root: os.DirFS("/"), V1: true}}
+	checkDevice := true
 	cmd := o.addGPUFlag(&cobra.Command{
 		Use:   "allocate SIZE...",
 		Short: "Allocate GPU memory as a program in a container does",
 		Long: `Allocates amounts of the GPU's memory one after the other, for the cgroup that the
 command runs in, and frees them at its end. It ends with exit status 3 at the first
 amount that is refused: because of the cgroup's limit, or because the GPU is full. In
-a container it needs the machine's folder and the GPU's device node.`,
+a container it needs the machine's folder, writable, and the GPU's device node.`,
 		Example: o.example("%[1]s fake allocate --gpu 0 9Gi 2Gi"),
-		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usagef("SIZE is missing: an amount of memory such as 9Gi")
+			}
 			m, err := o.openGPU()
 			if err != nil {
 				return err
 			}
-			return allocate(cmd, m, o.gpu, args, hold)
+			if !checkDevice {
+				p.dev = ""
+			}
+			return p.run(cmd.Context(), cmd.OutOrStdout(), m, o.gpu, args)
 		},
 	})
-	cmd.Flags().BoolVar(&hold, "hold", false, "Keep what was allocated until the program is told to end.")
+	cmd.Flags().BoolVar(&checkDevice, "device-check", checkDevice, "Refuse to run where the GPU's device node is not in /dev, as CUDA does.")
+	cmd.Flags().BoolVar(&p.hold, "hold", false, "Keep what was allocated until the program is told to end.")
 	return cmd
 }
 
-func allocate(cmd *cobra.Command, m *fakegpu.Machine, gpu string, sizes []string, hold bool) (err error) {
-	var amounts []uint64
-	for _, size := range sizes {
-		q, err := resource.ParseQuantity(size)
-		if err != nil || q.Value() <= 0 {
-			return usagef("%q is no amount of memory: write it as in 9Gi", size)
-		}
-		amounts = append(amounts, uint64(q.Value()))
-	}
-	if err := m.CheckDeviceNode(gpu); err != nil {
-		return err
-	}
-	cgroup, err := memlimit.Cgroups{Root: os.DirFS("/")}.Name("self")
+// allocateProbe is a program that allocates memory, and where it runs.
+type allocateProbe struct {
+	// dev is the folder with device nodes, empty not to look for the GPU's.
+	dev     string
+	cgroups memlimit.Cgroups
+	hold    bool
+}
+
+func (p allocateProbe) run(ctx context.Context, out io.Writer, m *fakegpu.Machine, gpu string, sizes []string) (err error) {
+	amounts, err := amountsOf(sizes)
 	if err != nil {
 		return err
 	}
+	if p.dev != "" {
+		if err := m.CheckDeviceNode(p.dev, gpu); err != nil {
+			return err
+		}
+	}
+	cgroup, err := p.cgroups.Of("self")
+	if err != nil {
+		return err
+	}
+	// From here on a signal must not end the program before it has freed all.
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
 	allocator, err := m.NewAllocator(gpu, cgroup)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, allocator.Close()) }()
+	defer func() {
+		if closeErr := allocator.Close(); closeErr != nil && errors.Is(err, errOutOfMemory) {
+			err = closeErr // That there was no memory is on stdout.
+		} else {
+			err = errors.Join(err, closeErr)
+		}
+	}()
 	for i, bytes := range amounts {
 		err := allocator.Allocate(bytes)
-		if errors.Is(err, fakegpu.ErrOutOfMemory) {
-			fmt.Fprintf(cmd.OutOrStdout(), "%v\n", err)
-			return errOutOfMemory
+		var noMemory *fakegpu.OutOfMemoryError
+		if errors.As(err, &noMemory) {
+			_, printErr := fmt.Fprintln(out, noMemory.Text(sizeOf))
+			return errors.Join(errOutOfMemory, printErr)
 		}
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(cmd.OutOrStdout(), "allocated %s\n", sizes[i])
+		if _, err := fmt.Fprintf(out, "allocated %s\n", sizes[i]); err != nil {
+			return err
+		}
 	}
-	if hold {
-		ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
-		defer stop()
+	if p.hold {
 		<-ctx.Done()
 	}
 	return nil
+}
+
+// amountsOf gives bytes for sizes such as 9Gi.
+func amountsOf(sizes []string) ([]uint64, error) {
+	var amounts []uint64
+	for _, size := range sizes {
+		q, err := resource.ParseQuantity(size)
+		if err != nil || q.Value() <= 0 {
+			return nil, usagef("%q is no amount of memory: write it as in 9Gi", size)
+		}
+		amounts = append(amounts, uint64(q.Value()))
+	}
+	return amounts, nil
+}
+
+// sizeOf writes bytes as people give them: 9Gi.
+func sizeOf(bytes uint64) string {
+	return resource.NewQuantity(int64(min(bytes, math.MaxInt64)), resource.BinarySI).String()
 }

@@ -3,45 +3,109 @@ package fakegpu
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
-
-	"golang.org/x/sys/unix"
 )
 
 // ErrOutOfMemory says that a GPU, or the limit of a cgroup on it, has no room for an
-// allocation.
+// allocation. The error is an [OutOfMemoryError].
 var ErrOutOfMemory = errors.New("out of memory")
 
-// allocationDir is the folder with a locked file for each process that allocates.
-const allocationDir = "allocations"
+// OutOfMemoryError says what an allocation lacked, in bytes.
+type OutOfMemoryError struct {
+	// Asked is the size of the allocation, Used what was taken before.
+	Asked, Used uint64
+	// Limit is the cgroup's if Limited, else the memory that the GPU has.
+	Limit   uint64
+	Limited bool
+}
+
+func (e *OutOfMemoryError) Error() string {
+	return e.Text(func(bytes uint64) string { return fmt.Sprintf("%d bytes", bytes) })
+}
+
+// Text is the error with sizes in the caller's way of writing them.
+func (e *OutOfMemoryError) Text(size func(bytes uint64) string) string {
+	what := "the " + size(e.Limit) + " of the GPU"
+	if e.Limited {
+		what = "the limit of " + size(e.Limit)
+	}
+	return fmt.Sprintf("%v: %s with the %s in use are more than %s", ErrOutOfMemory, size(e.Asked), size(e.Used), what)
+}
+
+func (e *OutOfMemoryError) Unwrap() error { return ErrOutOfMemory }
 
 // allocation is memory that a process has, as CUDA's would be.
 type allocation struct {
-	// Holder names the file that the process keeps locked for as long as it lives.
+	// Holder is the name of the file that the process keeps locked, see holder.
 	Holder string `json:"holder"`
-	// Cgroup is the limit's that it counts against, or the process's own.
-	Cgroup string `json:"cgroup"`
-	PID    uint32 `json:"pid"`
-	Bytes  uint64 `json:"bytes"`
+	// Cgroups are the process's cgroup and those above it.
+	Cgroups []cgroupID `json:"cgroups"`
+	// PID is as the process sees it.
+	PID   uint32 `json:"pid"`
+	Name  string `json:"name"`
+	Bytes uint64 `json:"bytes"`
 }
 
-// allocatedBy is what a cgroup has of the GPU's memory in bytes.
-func (g *gpu) allocatedBy(cgroup string) uint64 {
+// alive are the allocations of processes that have not ended. Those of others are
+// free, though nobody has taken them off the list yet.
+func (v view) alive() []allocation {
+	if len(v.Allocations) == 0 {
+		return nil
+	}
+	alive := map[string]bool{}
+	return slices.DeleteFunc(slices.Clone(v.Allocations), func(a allocation) bool {
+		if _, known := alive[a.Holder]; !known {
+			_, alive[a.Holder] = holderAt(v.state.holderPath(a.Holder))
+		}
+		return !alive[a.Holder]
+	})
+}
+
+// allocated is the memory of all allocations in bytes.
+func (v view) allocated() uint64 {
 	var sum uint64
-	for _, a := range g.Allocations {
-		if a.Cgroup == cgroup {
+	for _, a := range v.alive() {
+		sum += a.Bytes
+	}
+	return sum
+}
+
+// allocatedIn is what the processes of a cgroup have of the GPU's memory in bytes.
+func (v view) allocatedIn(cgroup cgroupID) uint64 {
+	var sum uint64
+	for _, a := range v.alive() {
+		if slices.Contains(a.Cgroups, cgroup) {
 			sum += a.Bytes
 		}
 	}
 	return sum
 }
 
-// CheckDeviceNode fails if this process does not see the device node of a GPU, without
-// which no CUDA program can use it.
-func (m *Machine) CheckDeviceNode(gpu string) error {
+// running are the processes on the GPU: those of its load, and those with
+// allocations, which have the PID that this process sees.
+func (v view) running() []Process {
+	processes := slices.Clone(v.Load.Processes)
+	index := map[string]int{}
+	for _, a := range v.alive() {
+		i, known := index[a.Holder]
+		if !known {
+			i = len(processes)
+			index[a.Holder] = i
+			processes = append(processes, Process{PID: a.PID, Name: a.Name})
+			if pid, _ := holderAt(v.state.holderPath(a.Holder)); pid != 0 {
+				processes[i].PID = pid
+			}
+		}
+		processes[i].MemoryBytes += a.Bytes
+	}
+	return processes
+}
+
+// CheckDeviceNode fails if the device node of a GPU (index, UUID or PCI address) is
+// not in a folder, /dev, without which no CUDA program can use the GPU.
+func (m *Machine) CheckDeviceNode(dev, gpu string) error {
 	st, err := m.store.read()
 	if err != nil {
 		return err
@@ -50,9 +114,8 @@ func (m *Machine) CheckDeviceNode(gpu string) error {
 	if err != nil {
 		return err
 	}
-	path := fmt.Sprintf("/dev/nvidia%d", v.slot.number)
-	if _, err := os.Stat(path); err != nil {
-		return fmt.Errorf("no device: GPU %s is %s, which is not here: %w", v.uuid, path, err)
+	if _, err := os.Stat(filepath.Join(dev, fmt.Sprintf("nvidia%d", v.slot.number))); err != nil {
+		return fmt.Errorf("no device: the node of GPU %s is not here: %w", v.uuid, err)
 	}
 	return nil
 }
@@ -61,86 +124,80 @@ func (m *Machine) CheckDeviceNode(gpu string) error {
 // be closed, which frees everything; so does the end of the process.
 type Allocator struct {
 	machine *Machine
-	gpu     string
-	cgroup  string
-	inode   uint64
-	holder  *os.File
+	uuid    string
+	cgroups []cgroupID
+	holder  *holder
 }
 
-// NewAllocator returns an Allocator for a GPU (index, UUID or PCI address) and the
-// cgroup of the process: its name below where its hierarchy is mounted, "/" in a
-// cgroup namespace of its own.
+// NewAllocator returns an Allocator for a GPU (index, UUID or PCI address) and a
+// process in the cgroup whose folder it sees at a path.
 func (m *Machine) NewAllocator(gpu, cgroup string) (*Allocator, error) {
-	dir := filepath.Join(m.store.dir, allocationDir)
-	if err := os.MkdirAll(dir, 0o777); err != nil {
-		return nil, fmt.Errorf("allocate: %w", err)
-	}
-	holder, err := os.CreateTemp(dir, "process-*")
+	st, err := m.store.read()
 	if err != nil {
-		return nil, fmt.Errorf("allocate: %w", err)
+		return nil, err
 	}
-	if err := unix.Flock(int(holder.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return nil, errors.Join(fmt.Errorf("allocate: %w", err), holder.Close())
+	v, err := st.find(gpu)
+	if err != nil {
+		return nil, err
 	}
-	return &Allocator{machine: m, gpu: gpu, cgroup: cgroup, inode: ownInode(cgroup), holder: holder}, nil
-}
-
-// ownInode identifies the cgroup of a process that does not know its cgroup's name: the
-// root of what it sees.
-func ownInode(cgroup string) uint64 {
-	if cgroup != "/" {
-		return 0
+	a := &Allocator{machine: m, uuid: v.uuid}
+	if a.cgroups, err = lineage(cgroup); err != nil {
+		return nil, fmt.Errorf("allocate memory of GPU %s: %w", v.uuid, err)
 	}
-	return inodeOf("/sys/fs/cgroup")
+	if a.holder, err = m.newHolder(); err != nil {
+		return nil, fmt.Errorf("allocate memory of GPU %s: %w", v.uuid, err)
+	}
+	return a, nil
 }
 
 // Allocate takes bytes of the GPU's memory. It is ErrOutOfMemory if that is more than
 // the cgroup's limit or the GPU has left.
 func (a *Allocator) Allocate(bytes uint64) error {
-	return a.machine.changeGPU(a.gpu, func(v view) error {
-		v.dropDead(filepath.Join(a.machine.store.dir, allocationDir))
-		key := a.cgroup
-		if limit, ok := v.limitOf(a.cgroup, a.inode); ok {
-			key = limit.Cgroup
-			if used := v.allocatedBy(key); used+bytes > limit.Hard {
-				return fmt.Errorf("%w: %d bytes more than the %d in use, the limit is %d", ErrOutOfMemory, bytes, used, limit.Hard)
+	err := a.machine.update(func(st *state) error {
+		v, ok := st.byUUID(a.uuid)
+		if !ok || v.Lost || st.DriverVersion == "" {
+			return fmt.Errorf("allocate memory of GPU %s: the GPU is lost", a.uuid)
+		}
+		if v.MIGEnabled {
+			return fmt.Errorf("allocate memory of GPU %s: it is in MIG mode, its memory is its partitions'", a.uuid)
+		}
+		v.Allocations = v.alive()
+		for _, limit := range v.Limits {
+			if !slices.Contains(a.cgroups, limit.ID) {
+				continue
+			}
+			if used := v.allocatedIn(limit.ID); used > limit.Hard || bytes > limit.Hard-used {
+				return &OutOfMemoryError{Asked: bytes, Used: used, Limit: limit.Hard, Limited: true}
 			}
 		}
-		if free := v.memory().Free; bytes > free {
-			return fmt.Errorf("%w: %d bytes, the GPU has %d left", ErrOutOfMemory, bytes, free)
+		if memory := v.memory(); bytes > memory.Free {
+			return &OutOfMemoryError{Asked: bytes, Used: memory.Used + memory.Reserved, Limit: memory.Total}
 		}
 		v.Allocations = append(v.Allocations, allocation{
-			Holder: filepath.Base(a.holder.Name()), Cgroup: key, PID: uint32(os.Getpid()), Bytes: bytes,
+			Holder: a.holder.name(), Cgroups: a.cgroups, PID: uint32(os.Getpid()), Name: processName(), Bytes: bytes,
 		})
 		return nil
 	})
+	// Looking at the allocations, this process looked at its own.
+	return errors.Join(err, a.holder.showPID())
+}
+
+func processName() string {
+	path, err := os.Executable()
+	if err != nil {
+		return os.Args[0]
+	}
+	return path
 }
 
 // Close frees all that was allocated.
 func (a *Allocator) Close() error {
-	name := filepath.Base(a.holder.Name())
-	err := a.machine.changeGPU(a.gpu, func(v view) error {
-		v.Allocations = slices.DeleteFunc(v.Allocations, func(other allocation) bool { return other.Holder == name })
+	err := a.machine.update(func(st *state) error {
+		// A GPU that was pulled out took its memory with it.
+		if v, ok := st.byUUID(a.uuid); ok {
+			v.Allocations = slices.DeleteFunc(v.Allocations, func(other allocation) bool { return other.Holder == a.holder.name() })
+		}
 		return nil
 	})
-	return errors.Join(err, os.Remove(a.holder.Name()), a.holder.Close())
-}
-
-// dropDead frees what processes had that have ended: nobody holds their file.
-func (v view) dropDead(dir string) {
-	v.Allocations = slices.DeleteFunc(v.Allocations, func(a allocation) bool {
-		path := filepath.Join(dir, a.Holder)
-		file, err := os.Open(path)
-		if errors.Is(err, fs.ErrNotExist) {
-			return true
-		}
-		if err != nil {
-			return false
-		}
-		defer file.Close()
-		if unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
-			return false
-		}
-		return os.Remove(path) == nil
-	})
+	return errors.Join(err, a.holder.close())
 }

@@ -165,11 +165,7 @@ const mebibyte = 1 << 20
 func (v view) memory() nvml.Memory_v2 {
 	total := v.product.Memory.TotalMiB * mebibyte
 	reserved := v.product.Memory.ReservedMiB * mebibyte
-	used := max(v.Load.MemoryBytes, memoryOf(v.Load.Processes))
-	for _, a := range v.Allocations {
-		used += a.Bytes
-	}
-	used = min(used, total-reserved)
+	used := min(max(v.Load.MemoryBytes, memoryOf(v.Load.Processes))+v.allocated(), total-reserved)
 	return nvml.Memory_v2{Total: total, Reserved: reserved, Used: used, Free: total - reserved - used}
 }
 

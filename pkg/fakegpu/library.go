@@ -2,7 +2,6 @@ package fakegpu
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 
@@ -70,8 +69,7 @@ func (l *library) LookupSymbol(symbol string) error {
 	if err != nil {
 		return err
 	}
-	missing := slices.Contains(st.MissingSymbols, symbol) || slices.Contains(limitSymbols, symbol) && !st.hasLimits()
-	if !strings.HasPrefix(symbol, "nvml") || unfakeable[symbol] || missing {
+	if !strings.HasPrefix(symbol, "nvml") || unfakeable[symbol] || !st.hasSymbol(symbol) {
 		return fmt.Errorf("undefined symbol: %s", symbol)
 	}
 	return nil
@@ -92,7 +90,7 @@ func (l *library) read(symbol string) (*state, nvml.Return) {
 		return nil, nvml.ERROR_UNKNOWN
 	case st.DriverVersion == "":
 		return nil, nvml.ERROR_DRIVER_NOT_LOADED
-	case slices.Contains(st.MissingSymbols, symbol):
+	case !st.hasSymbol(symbol):
 		return nil, nvml.ERROR_FUNCTION_NOT_FOUND
 	}
 	return st, nvml.SUCCESS
@@ -141,7 +139,7 @@ func (l *library) SystemGetProcessName(pid int) (string, nvml.Return) {
 		return "", ret
 	}
 	for _, v := range st.present() {
-		for _, p := range v.Load.Processes {
+		for _, p := range v.running() {
 			if int(p.PID) == pid {
 				return p.Name, ret
 			}

@@ -1,7 +1,9 @@
 package fakegpu
 
 import (
+	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,71 +22,114 @@ const memoryLimitMax = ^uint64(0)
 // gone are dropped.
 const keptLimits = 64
 
-// memoryLimit is what the processes of a cgroup may use of a GPU's memory, in bytes.
-type memoryLimit struct {
-	Cgroup string `json:"cgroup"`
-	// Inode identifies the cgroup's folder also where it has another path: in a
-	// cgroup namespace.
-	Inode uint64 `json:"inode,omitempty"`
-	Soft  uint64 `json:"soft"`
-	Hard  uint64 `json:"hard"`
+// cgroupID tells cgroups apart: the folder of a cgroup has the same device and inode
+// under every name that it has in a container or a cgroup namespace.
+type cgroupID struct {
+	Device uint64 `json:"device"`
+	Inode  uint64 `json:"inode"`
 }
 
-// hasLimits says whether the driver knows memory limits.
-func (s *state) hasLimits() bool {
-	branch, err := strconv.Atoi(strings.SplitN(s.DriverVersion, ".", 2)[0])
-	return err == nil && branch >= limitsSince
+// cgroupAt identifies the cgroup whose folder is seen at a path.
+func cgroupAt(path string) (id cgroupID, ok bool) {
+	info, err := os.Stat(path)
+	if err != nil || !info.IsDir() {
+		return cgroupID{}, false
+	}
+	sys, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return cgroupID{}, false
+	}
+	return cgroupID{Device: uint64(sys.Dev), Inode: sys.Ino}, true
+}
+
+// lineage is the cgroup whose folder is seen at a path and those above it, as far as
+// they are seen: a limit is of all processes below.
+func lineage(path string) ([]cgroupID, error) {
+	path = filepath.Clean(path)
+	id, ok := cgroupAt(path)
+	if !ok {
+		return nil, fmt.Errorf("no cgroup is at %s", path)
+	}
+	ids := []cgroupID{id}
+	for path != filepath.Dir(path) {
+		path = filepath.Dir(path)
+		above, ok := cgroupAt(path)
+		if !ok || above.Device != id.Device {
+			break
+		}
+		ids = append(ids, above)
+	}
+	return ids, nil
+}
+
+// memoryLimit is what the processes of a cgroup may use of a GPU's memory, in bytes.
+type memoryLimit struct {
+	// Cgroup is the path by which the cgroup was named, for people and to find out
+	// that it is gone.
+	Cgroup string   `json:"cgroup"`
+	ID     cgroupID `json:"id"`
+	Soft   uint64   `json:"soft"`
+	Hard   uint64   `json:"hard"`
 }
 
 var limitSymbols = []string{"nvmlDeviceSetMemoryLimits_v1", "nvmlDeviceGetMemoryLimits_v1"}
 
-// inodeOf is that of a folder, 0 if it cannot be seen.
-func inodeOf(path string) uint64 {
-	info, err := os.Stat(path)
+// hasSymbol says whether the machine's NVML library has a function.
+func (s *state) hasSymbol(symbol string) bool {
+	if slices.Contains(s.MissingSymbols, symbol) {
+		return false
+	}
+	return !slices.Contains(limitSymbols, symbol) || driverBranch(s.DriverVersion) >= limitsSince
+}
+
+// driverBranch is the first number of a driver's version, 0 without a driver.
+func driverBranch(version string) int {
+	number, _, _ := strings.Cut(version, ".")
+	branch, err := strconv.Atoi(number)
 	if err != nil {
 		return 0
 	}
-	if sys, ok := info.Sys().(*syscall.Stat_t); ok {
-		return sys.Ino
-	}
-	return 0
+	return branch
 }
 
-// limitOf returns the limit of a cgroup: by its folder, by the inode of that, or by its
-// name below where its hierarchy is mounted, which is all that a container knows.
-func (g *gpu) limitOf(cgroup string, inode uint64) (memoryLimit, bool) {
-	i := slices.IndexFunc(g.Limits, func(l memoryLimit) bool {
-		return l.Cgroup == cgroup || inode != 0 && l.Inode == inode || len(cgroup) > 1 && strings.HasSuffix(l.Cgroup, cgroup)
-	})
+// limitOf returns the limit of a cgroup.
+func (g *gpu) limitOf(cgroup cgroupID) (memoryLimit, bool) {
+	i := slices.IndexFunc(g.Limits, func(l memoryLimit) bool { return l.ID == cgroup })
 	if i < 0 {
 		return memoryLimit{}, false
 	}
 	return g.Limits[i], true
 }
 
-// SetMemoryLimits_v1 limits what a cgroup may use of the GPU's memory, in bytes. On
-// a real machine the cgroup's folder has to exist; here its name is enough.
+// SetMemoryLimits_v1 limits what a cgroup, named by its folder, may use of the GPU's
+// memory, in bytes. Soft 0 and hard NVML_DEVICE_MEMORY_LIMIT_MAX end the limit.
+// Nothing here uses the soft limit: no fake program is ever asked to give memory back.
 func (d device) SetMemoryLimits_v1(cgroup string, soft, hard uint64) nvml.Return {
 	return d.change("SetMemoryLimits_v1", func(v view) nvml.Return {
-		total := v.product.Memory.TotalMiB * mebibyte
-		switch {
-		case !v.state.hasLimits():
-			return nvml.ERROR_NOT_SUPPORTED
-		case cgroup == "" || hard != memoryLimitMax && (soft > hard || hard > total):
+		none := soft == 0 && hard == memoryLimitMax
+		if soft > hard || hard > v.product.Memory.TotalMiB*mebibyte && !none {
 			return nvml.ERROR_INVALID_ARGUMENT
 		}
-		limit := memoryLimit{Cgroup: cgroup, Inode: inodeOf(cgroup), Soft: soft, Hard: hard}
-		if len(v.Limits) >= keptLimits {
-			v.Limits = slices.DeleteFunc(v.Limits, func(l memoryLimit) bool { return l.Inode != 0 && inodeOf(l.Cgroup) != l.Inode })
+		id, ok := cgroupAt(cgroup)
+		if !ok {
+			return nvml.ERROR_OPERATING_SYSTEM
 		}
-		v.Limits = slices.DeleteFunc(v.Limits, func(l memoryLimit) bool {
-			return l.Cgroup == cgroup || l.Inode != 0 && l.Inode == limit.Inode
-		})
-		if hard != memoryLimitMax {
-			v.Limits = append(v.Limits, limit)
+		v.Limits = slices.DeleteFunc(v.Limits, func(l memoryLimit) bool { return l.ID == id })
+		if len(v.Limits) >= keptLimits {
+			v.Limits = slices.DeleteFunc(v.Limits, memoryLimit.gone)
+		}
+		if !none {
+			v.Limits = append(v.Limits, memoryLimit{Cgroup: cgroup, ID: id, Soft: soft, Hard: hard})
 		}
 		return nvml.SUCCESS
 	})
+}
+
+// gone says whether the limit's cgroup no longer exists. A cgroup made again under the
+// same name is another.
+func (l memoryLimit) gone() bool {
+	id, ok := cgroupAt(l.Cgroup)
+	return !ok || id != l.ID
 }
 
 // GetMemoryLimits_v1 gives the limits of a cgroup and what it uses, in bytes.
@@ -93,14 +138,15 @@ func (d device) GetMemoryLimits_v1(cgroup string) (nvml.MemoryLimits_v1, nvml.Re
 	if ret != nvml.SUCCESS {
 		return nvml.MemoryLimits_v1{}, ret
 	}
-	if !v.state.hasLimits() {
-		return nvml.MemoryLimits_v1{}, nvml.ERROR_NOT_SUPPORTED
+	id, ok := cgroupAt(cgroup)
+	if !ok {
+		return nvml.MemoryLimits_v1{}, nvml.ERROR_OPERATING_SYSTEM
 	}
-	limit, ok := v.limitOf(cgroup, inodeOf(cgroup))
+	limit, ok := v.limitOf(id)
 	if !ok {
 		return nvml.MemoryLimits_v1{}, nvml.ERROR_NOT_FOUND
 	}
 	return nvml.MemoryLimits_v1{
-		NameSpace: cgroup, SoftLimit: limit.Soft, HardLimit: limit.Hard, CurrentUsed: v.allocatedBy(limit.Cgroup),
+		NameSpace: cgroup, SoftLimit: limit.Soft, HardLimit: limit.Hard, CurrentUsed: v.allocatedIn(id),
 	}, ret
 }

@@ -38,6 +38,8 @@ type state struct {
 	// LastEvent is the sequence number of the latest event.
 	LastEvent uint64 `json:"lastEvent"`
 
+	// dir is the machine's folder.
+	dir string
 	// views are what present gives, for a state that does not change any more.
 	views []view
 }
@@ -118,11 +120,12 @@ func (s *state) clone() (*state, error) {
 	if err != nil {
 		return nil, fmt.Errorf("copy the state of the fake machine: %w", err)
 	}
-	return parseState(data)
+	return parseState(data, s.dir)
 }
 
-func parseState(data []byte) (*state, error) {
-	s := &state{}
+// parseState parses the state of the machine in a folder.
+func parseState(data []byte, dir string) (*state, error) {
+	s := &state{dir: dir}
 	if err := json.Unmarshal(data, s); err != nil {
 		return nil, fmt.Errorf("parse the state of the fake machine: %w", err)
 	}
@@ -233,7 +236,7 @@ func (gi *gpuInstance) computeInstance(id int) (*computeInstance, bool) {
 }
 
 // busy reports whether processes use the GPU.
-func (g *gpu) busy() bool { return len(g.Load.Processes) > 0 }
+func (v view) busy() bool { return len(v.running()) > 0 }
 
 // addEvent records an event of the whole GPU.
 func (s *state) addEvent(uuid string, kind, data uint64) {

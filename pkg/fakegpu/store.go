@@ -63,7 +63,7 @@ func (s *store) read() (*state, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the fake machine in %s: %w", s.dir, err)
 	}
-	st, err := parseState(data)
+	st, err := parseState(data, s.dir)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", s.path(), err)
 	}

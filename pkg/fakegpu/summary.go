@@ -27,10 +27,21 @@ type GPUSummary struct {
 	Failures         map[string]string `json:"failures,omitempty"`
 	MemoryTotalBytes uint64            `json:"memoryTotalBytes"`
 	MemoryUsedBytes  uint64            `json:"memoryUsedBytes"`
-	Load             Load              `json:"load,omitzero"`
+	// Load is what was set, with the processes that allocate memory.
+	Load Load `json:"load,omitzero"`
+	// MemoryLimits are those of cgroups that exist.
+	MemoryLimits []MemoryLimitSummary `json:"memoryLimits,omitempty"`
 	// MIGMode is "off", "on", "pending on" or "pending off"; empty without MIG.
 	MIGMode string       `json:"migMode,omitempty"`
 	MIG     []MIGSummary `json:"mig,omitempty"`
+}
+
+// MemoryLimitSummary is what a cgroup may use of a GPU's memory, and uses, in bytes.
+type MemoryLimitSummary struct {
+	Cgroup    string `json:"cgroup"`
+	SoftBytes uint64 `json:"softBytes"`
+	HardBytes uint64 `json:"hardBytes"`
+	UsedBytes uint64 `json:"usedBytes"`
 }
 
 // MIGSummary is one MIG device of a GPU.
@@ -70,6 +81,14 @@ func (v view) summary(index int) GPUSummary {
 	}
 	if v.Lost {
 		g.State = "lost"
+	}
+	g.Load.Processes = v.running()
+	for _, l := range v.Limits {
+		if !l.gone() {
+			g.MemoryLimits = append(g.MemoryLimits, MemoryLimitSummary{
+				Cgroup: l.Cgroup, SoftBytes: l.Soft, HardBytes: l.Hard, UsedBytes: v.allocatedIn(l.ID),
+			})
+		}
 	}
 	for _, d := range v.migDevices() {
 		g.MIG = append(g.MIG, MIGSummary{

@@ -186,7 +186,7 @@ func (d device) GetRemappedRows() (int, int, bool, bool, nvml.Return) {
 // processes lists those of a kind. In MIG mode each belongs to an instance.
 func (v view) processes(graphics bool) []nvml.ProcessInfo {
 	infos := []nvml.ProcessInfo{}
-	for _, p := range v.Load.Processes {
+	for _, p := range v.running() {
 		if p.Graphics == graphics {
 			infos = append(infos, v.processInfo(p))
 		}
@@ -228,12 +228,16 @@ func (d device) GetProcessUtilization(lastSeen uint64) ([]nvml.ProcessUtilizatio
 		return nil, ret
 	case v.MIGEnabled:
 		return nil, nvml.ERROR_NOT_SUPPORTED
-	case !v.busy() || lastSeen >= now:
+	case lastSeen >= now:
 		return nil, nvml.ERROR_NOT_FOUND
 	}
-	share := uint32(len(v.Load.Processes))
+	processes := v.running()
+	if len(processes) == 0 {
+		return nil, nvml.ERROR_NOT_FOUND
+	}
+	share := uint32(len(processes))
 	var samples []nvml.ProcessUtilizationSample
-	for _, p := range v.Load.Processes {
+	for _, p := range processes {
 		samples = append(samples, nvml.ProcessUtilizationSample{
 			Pid: p.PID, TimeStamp: now, SmUtil: v.Load.GPUPercent / share, MemUtil: v.Load.MemoryPercent / share,
 		})

@@ -1,152 +1,141 @@
-// Package memlimit limits how much memory of a GPU a container may use, through
-// NVML (nvmlDeviceSetMemoryLimits_v1).
-//
-// It knows containers by what an OCI runtime tells a hook, cgroups, and NVML. It
-// does not know claims, and not who decided on a limit. What it reads of a
-// container is the runtime's word and the kernel's, never the container's own.
 package memlimit
 
 import (
-	"bufio"
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/moby/sys/mountinfo"
 )
 
-// maxState is more than any runtime writes: the state holds the container's
-// annotations.
-const maxState = 4 << 20
-
-// ReadState returns the process of a container from the state that an OCI runtime
-// gives a hook (runtime-spec, "State").
-func ReadState(r io.Reader) (pid int, err error) {
-	data, err := io.ReadAll(io.LimitReader(r, maxState+1))
-	if err != nil {
-		return 0, fmt.Errorf("read the container's state: %w", err)
-	}
-	if len(data) > maxState {
-		return 0, fmt.Errorf("the container's state is larger than %d bytes", maxState)
-	}
-	var state struct {
-		PID int `json:"pid"`
-	}
-	if err := json.Unmarshal(data, &state); err != nil {
-		return 0, fmt.Errorf("the container's state is not what an OCI runtime writes: %w", err)
-	}
-	if state.PID <= 0 {
-		return 0, errors.New("the container's state names no process: the hook has to run as createRuntime")
-	}
-	return state.PID, nil
-}
-
-// Cgroups finds the cgroup of a process.
+// Cgroups finds the cgroups of processes.
 type Cgroups struct {
 	// Root is the root folder, os.DirFS("/").
 	Root fs.FS
-	// V1 allows the path of the memory controller's cgroup of version 1 where the
-	// process is in no cgroup of version 2. NVML takes only version 2.
+	// V1 takes the cgroup of the memory controller where that controller is one of
+	// version 1, as fake GPUs can. NVML takes only cgroups of version 2.
 	V1 bool
 }
 
-// Of returns the full path of the folder of a process's cgroup, as NVML wants it.
-// The process is a number or "self".
+// OfContainer returns the full path of the folder of a container's cgroup, as NVML
+// wants it. The process is the container's. The cgroup is never one that others are
+// in too, whose limit would be theirs: the root of the hierarchy, or that of this
+// program, which the runtime started.
+func (c Cgroups) OfContainer(pid int) (string, error) {
+	process := strconv.Itoa(pid)
+	theirs, err := c.membership(process)
+	if err != nil {
+		return "", err
+	}
+	own, err := c.membership("self")
+	if err != nil {
+		return "", err
+	}
+	if theirs.path == "/" || theirs == own {
+		return "", fmt.Errorf("the container has no cgroup of its own: process %s is in %s, as others are", process, theirs.path)
+	}
+	return c.folder(process, theirs)
+}
+
+// Of returns the full path of the folder of a process's cgroup, as this program sees
+// it. The process is a number or "self".
 func (c Cgroups) Of(process string) (string, error) {
+	m, err := c.membership(process)
+	if err != nil {
+		return "", err
+	}
+	return c.folder(process, m)
+}
+
+// membership is the place of a process in a hierarchy of cgroups.
+type membership struct {
+	// v1 says that the hierarchy is that of version 1's memory controller.
+	v1 bool
+	// path is below the root of the hierarchy, or of the cgroup namespace.
+	path string
+}
+
+// membership reads /proc/PID/cgroup (cgroups(7)). A node whose memory controller is of
+// version 1 does not run on version 2, though its processes may be in cgroups of both.
+// There it is always version 1's that counts: runtimes do not show a container its
+// cgroup of version 2 then, and both have to find the same.
+func (c Cgroups) membership(process string) (membership, error) {
 	data, err := fs.ReadFile(c.Root, path.Join("proc", process, "cgroup"))
 	if err != nil {
-		return "", fmt.Errorf("find the cgroup of process %s: %w", process, err)
+		return membership{}, fmt.Errorf("find the cgroup of process %s: %w", process, err)
 	}
-	v2, v1 := parseCgroups(data)
-	mounts, err := fs.ReadFile(c.Root, "proc/self/mountinfo")
-	if err != nil {
-		return "", fmt.Errorf("find where cgroups are mounted: %w", err)
+	v2, memory := parseCgroups(string(data))
+	m := membership{path: v2}
+	if memory != "" {
+		m = membership{v1: true, path: memory}
 	}
-	unified, memory := parseMounts(mounts)
 	switch {
-	case v2 != "" && v2 != "/" && unified != "":
-		return path.Join(unified, v2), nil
-	case c.V1 && v1 != "" && v1 != "/":
-		return path.Join(memory, v1), nil
+	case m.v1 && !c.V1, m.path == "":
+		return membership{}, errors.New("this node does not run on cgroup v2, and NVML limits the memory of no other cgroups: boot it with systemd.unified_cgroup_hierarchy=1")
+	case slices.Contains(strings.Split(m.path, "/"), ".."):
+		return membership{}, fmt.Errorf("process %s is outside the cgroup namespace of this program", process)
 	}
-	return "", fmt.Errorf("process %s is in no cgroup of version 2, and NVML limits memory by no other: boot the node with cgroup v2 (systemd.unified_cgroup_hierarchy=1)", process)
+	return m, nil
 }
 
-// Name returns the path of a process's cgroup below where its hierarchy is mounted,
-// "/" if the process sees no further, as in a cgroup namespace of its own.
-func (c Cgroups) Name(process string) (string, error) {
-	data, err := fs.ReadFile(c.Root, path.Join("proc", process, "cgroup"))
-	if err != nil {
-		return "", fmt.Errorf("find the cgroup of process %s: %w", process, err)
-	}
-	v2, v1 := parseCgroups(data)
-	for _, name := range []string{v2, v1} {
-		if name != "" && name != "/" {
-			return name, nil
-		}
-	}
-	return "/", nil
-}
-
-// parseCgroups reads /proc/PID/cgroup (cgroups(7)): the path in the hierarchy of
-// version 2, and that of the memory controller in version 1.
-func parseCgroups(data []byte) (v2, memory string) {
-	lines := bufio.NewScanner(bytes.NewReader(data))
-	for lines.Scan() {
-		fields := strings.SplitN(lines.Text(), ":", 3)
-		if len(fields) != 3 {
-			continue
-		}
-		if fields[0] == "0" && fields[1] == "" {
+// parseCgroups returns the path in the hierarchy of version 2 and that of version 1's
+// memory controller, empty where there is none.
+func parseCgroups(text string) (v2, memory string) {
+	for line := range strings.Lines(text) {
+		fields := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
+		switch {
+		case len(fields) != 3:
+		case fields[0] == "0" && fields[1] == "":
 			v2 = fields[2]
-		}
-		for controller := range strings.SplitSeq(fields[1], ",") {
-			if controller == "memory" {
-				memory = fields[2]
-			}
+		case slices.Contains(strings.Split(fields[1], ","), "memory"):
+			memory = fields[2]
 		}
 	}
 	return v2, memory
 }
 
-// parseMounts reads /proc/self/mountinfo (proc(5)): where version 2 is mounted, and
-// where version 1's memory controller.
-func parseMounts(data []byte) (unified, memory string) {
-	lines := bufio.NewScanner(bytes.NewReader(data))
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		before, after, ok := strings.Cut(lines.Text(), " - ")
-		fields, kind := strings.Fields(before), strings.Fields(after)
-		if !ok || len(fields) < 5 || len(kind) < 3 {
+// folder finds the mount that shows a cgroup. One that shows another part of the tree,
+// or that something else is mounted over, does not.
+func (c Cgroups) folder(process string, m membership) (string, error) {
+	file, err := c.Root.Open("proc/self/mountinfo")
+	if err != nil {
+		return "", fmt.Errorf("find where cgroups are mounted: %w", err)
+	}
+	defer file.Close()
+	mounts, err := mountinfo.GetMountsFromReader(file, m.elsewhere)
+	if err != nil {
+		return "", fmt.Errorf("find where cgroups are mounted: %w", err)
+	}
+	for _, mount := range mounts {
+		folder, ok := within(mount, m.path)
+		if !ok {
 			continue
 		}
-		point := unescape(fields[4])
-		switch {
-		case kind[0] == "cgroup2" && unified == "":
-			unified = point
-		case kind[0] == "cgroup" && memory == "" && strings.Contains(","+kind[2]+",", ",memory,"):
-			memory = point
+		if info, err := fs.Stat(c.Root, strings.TrimPrefix(folder, "/")); err == nil && info.IsDir() {
+			return folder, nil
 		}
 	}
-	return unified, memory
+	return "", fmt.Errorf("process %s is in cgroup %s, which no mount shows here", process, m.path)
 }
 
-// unescape turns the \040 of a path in mountinfo into the character.
-func unescape(s string) string {
-	var b strings.Builder
-	for i := 0; i < len(s); i++ {
-		if s[i] == '\\' && i+3 < len(s) {
-			if n, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
-				b.WriteByte(byte(n))
-				i += 3
-				continue
-			}
-		}
-		b.WriteByte(s[i])
+// elsewhere filters out the mounts of other file systems and hierarchies.
+func (m membership) elsewhere(mount *mountinfo.Info) (skip, stop bool) {
+	if m.v1 {
+		return mount.FSType != "cgroup" || !slices.Contains(strings.Split(mount.VFSOptions, ","), "memory"), false
 	}
-	return b.String()
+	return mount.FSType != "cgroup2", false
+}
+
+// within is where a mount shows a cgroup, if it does: in a container it is often a
+// mount of that cgroup alone.
+func within(mount *mountinfo.Info, cgroup string) (string, bool) {
+	rest, ok := strings.CutPrefix(cgroup, strings.TrimSuffix(mount.Root, "/"))
+	if !ok || rest != "" && rest[0] != '/' {
+		return "", false
+	}
+	return path.Join(mount.Mountpoint, rest), true
 }

@@ -1,39 +1,73 @@
 package memlimit
 
 import (
-	"path/filepath"
+	"errors"
+	"io/fs"
 	"strings"
 	"testing"
 	"testing/fstest"
-
-	"apportion.dev/apportion/pkg/fakegpu"
+	"testing/iotest"
 )
 
 const (
 	v2Mounts     = "30 23 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw\n"
-	hybridMounts = "31 23 0:27 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n32 23 0:28 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n"
 	v1Mounts     = "31 23 0:27 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
+	hybridMounts = "29 23 0:25 / /sys/fs/cgroup rw - tmpfs tmpfs rw,mode=755\n" + v1Mounts +
+		"32 23 0:28 / /sys/fs/cgroup/unified rw shared:75 master:3 - cgroup2 cgroup2 rw\n"
+	// What runc shows in a container of a hybrid host.
+	insideHybrid = "453 450 0:30 /kubepods/p/c /sys/fs/cgroup/cpu ro - cgroup cgroup rw,cpu\n" +
+		"454 450 0:31 /kubepods/p/c /sys/fs/cgroup/memory ro,nosuid master:30 - cgroup cgroup rw,memory\n"
+	// A node that is itself a container, and sees the hierarchy from its own cgroup.
+	nestedMounts = "30 23 0:26 /docker/n /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"
+	spaceMounts  = `30 23 0:26 / /mnt/my\040cgroups rw - cgroup2 cgroup2 rw` + "\n"
+	hiddenMounts = "30 23 0:26 / /hidden rw - cgroup2 cgroup2 rw\n" + v2Mounts
 )
 
-func TestCgroupOfAContainer(t *testing.T) {
+// rootWith is a root folder with a process and the folders of cgroups.
+func rootWith(process, cgroup, mounts string) fstest.MapFS {
+	root := fstest.MapFS{
+		"proc/" + process + "/cgroup": {Data: []byte(cgroup)},
+		"proc/self/mountinfo":         {Data: []byte(mounts)},
+	}
+	for _, folder := range []string{
+		"sys/fs/cgroup/kubepods/p/c", "sys/fs/cgroup/kubelet/p/c", "sys/fs/cgroup/memory/kubepods/p/c",
+		"sys/fs/cgroup/unified/kubepods/p/c", "mnt/my cgroups/a:b/c",
+	} {
+		root[folder] = &fstest.MapFile{Mode: fs.ModeDir}
+	}
+	return root
+}
+
+func TestCgroupOfAProcess(t *testing.T) {
+	const both = "4:memory:/kubepods/p/c\n0::/kubepods/p/c\n"
 	tests := []struct {
 		name, cgroup, mounts string
 		v1                   bool
 		want, wantErr        string
 	}{
-		{"version 2", "0::/kubepods/pod1/c1\n", v2Mounts, false, "/sys/fs/cgroup/kubepods/pod1/c1", ""},
-		{"both", "4:memory:/kubepods/pod1/c1\n0::/kubepods/pod1/c1\n", hybridMounts, false, "/sys/fs/cgroup/unified/kubepods/pod1/c1", ""},
-		{"version 1 only", "4:memory:/kubepods/pod1/c1\n", v1Mounts, false, "", "no cgroup of version 2"},
-		{"version 1 only, on a fake machine", "4:cpu,memory:/kubepods/pod1/c1\n", v1Mounts, true, "/sys/fs/cgroup/memory/kubepods/pod1/c1", ""},
-		{"not placed", "0::/\n", v2Mounts, false, "", "no cgroup of version 2"},
+		{"version 2", "0::/kubepods/p/c\n", v2Mounts, false, "/sys/fs/cgroup/kubepods/p/c", ""},
+		{"version 2, with a hierarchy for names", "1:name=systemd:/x\n0::/kubepods/p/c\n", v2Mounts, false, "/sys/fs/cgroup/kubepods/p/c", ""},
+		{"version 2, on a fake machine", "0::/kubepods/p/c\n", v2Mounts, true, "/sys/fs/cgroup/kubepods/p/c", ""},
+		{"version 2, in a namespace of its own", "0::/\n", v2Mounts, true, "/sys/fs/cgroup", ""},
+		{"both", both, hybridMounts, false, "", "does not run on cgroup v2"},
+		{"both, on a fake machine", both, hybridMounts, true, "/sys/fs/cgroup/memory/kubepods/p/c", ""},
+		{"both, in the container", both, insideHybrid, true, "/sys/fs/cgroup/memory", ""},
+		{"version 1", "4:memory:/kubepods/p/c\n", v1Mounts, false, "", "does not run on cgroup v2"},
+		{"version 1, on a fake machine", "4:cpu,memory:/kubepods/p/c\n", v1Mounts, true, "/sys/fs/cgroup/memory/kubepods/p/c", ""},
+		{"version 1, in a namespace of its own", "4:memory:/\n", v1Mounts, true, "/sys/fs/cgroup/memory", ""},
+		{"a node that is a container", "0::/docker/n/kubelet/p/c\n", nestedMounts, false, "/sys/fs/cgroup/kubelet/p/c", ""},
+		{"outside of what the node sees", "0::/docker/node2/p\n", nestedMounts, false, "", "no mount shows"},
+		{"outside of the cgroup namespace", "0::/../../kubepods/c\n", v2Mounts, false, "", "outside the cgroup namespace"},
+		{"removed", "0::/kubepods/p/c (deleted)\n", v2Mounts, false, "", "no mount shows"},
+		{"nothing mounted", "0::/kubepods/p/c\n", "", false, "", "no mount shows"},
+		{"no cgroups", "", v2Mounts, true, "", "does not run on cgroup v2"},
+		{"a mount with a space", "0::/a:b/c\n", spaceMounts, false, "/mnt/my cgroups/a:b/c", ""},
+		{"a mount that is hidden by another", "0::/kubepods/p/c\n", hiddenMounts, false, "/sys/fs/cgroup/kubepods/p/c", ""},
+		{"lines that no kernel writes", "x\n0:\n\n0::/kubepods/p/c\n", "x\n" + v2Mounts, false, "", "not enough fields"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			c := Cgroups{V1: test.v1, Root: fstest.MapFS{
-				"proc/42/cgroup":      {Data: []byte(test.cgroup)},
-				"proc/self/mountinfo": {Data: []byte(test.mounts)},
-			}}
-			got, err := c.Of("42")
+			got, err := Cgroups{V1: test.v1, Root: rootWith("42", test.cgroup, test.mounts)}.Of("42")
 			if test.wantErr != "" {
 				if err == nil || !strings.Contains(err.Error(), test.wantErr) {
 					t.Errorf("error is %v, want one with %q", err, test.wantErr)
@@ -47,116 +81,55 @@ func TestCgroupOfAContainer(t *testing.T) {
 	}
 }
 
+// A limit of a cgroup that others are in would be theirs.
+func TestCgroupOfAContainerIsItsOwn(t *testing.T) {
+	for _, test := range []struct{ name, container, runtime, mounts, want, wantErr string }{
+		{"below the runtime's", "0::/kubepods/p/c\n", "0::/kubepods\n", v2Mounts, "/sys/fs/cgroup/kubepods/p/c", ""},
+		{"the runtime's", "0::/kubepods/p/c\n", "0::/kubepods/p/c\n", v2Mounts, "", "no cgroup of its own"},
+		{"the runtime's, of version 1", "4:memory:/kubepods/p/c\n0::/a\n", "4:memory:/kubepods/p/c\n0::/b\n", hybridMounts, "", "no cgroup of its own"},
+		{"the root", "0::/\n", "0::/system.slice\n", v2Mounts, "", "no cgroup of its own"},
+	} {
+		root := rootWith("42", test.container, test.mounts)
+		root["proc/self/cgroup"] = &fstest.MapFile{Data: []byte(test.runtime)}
+		got, err := Cgroups{V1: true, Root: root}.OfContainer(42)
+		if got != test.want || (err == nil) != (test.wantErr == "") || err != nil && !strings.Contains(err.Error(), test.wantErr) {
+			t.Errorf("%s: got %q, %v; want %q, %q", test.name, got, err, test.want, test.wantErr)
+		}
+	}
+}
+
+func TestCgroupOfAProcessThatIsGone(t *testing.T) {
+	root := rootWith("42", "0::/c\n", v2Mounts)
+	if _, err := (Cgroups{Root: root}).OfContainer(43); err == nil || !strings.Contains(err.Error(), "process 43") {
+		t.Errorf("error is %v", err)
+	}
+	delete(root, "proc/self/mountinfo")
+	if _, err := (Cgroups{Root: root}).Of("42"); err == nil || !strings.Contains(err.Error(), "mounted") {
+		t.Errorf("error is %v", err)
+	}
+}
+
 func TestStateThatNoRuntimeWrites(t *testing.T) {
 	for state, want := range map[string]string{
-		"":                            "not what an OCI runtime writes",
-		`{"pid":0}`:                   "names no process",
-		`{"pid":-1}`:                  "names no process",
-		`[]`:                          "not what an OCI runtime writes",
-		strings.Repeat(" ", 5<<20):    "larger than",
-		`{"pid":"1","bundle":"/etc"}`: "not what an OCI runtime writes",
+		"":                                      "not a container's state",
+		`{"pid":0}`:                             "names no process",
+		`{"pid":-1}`:                            "names no process",
+		`{"pid":99999999999999999999}`:          "not a container's state",
+		`[]`:                                    "not a container's state",
+		`{"pid":1}x`:                            "not a container's state",
+		`{"pid":1,"id":"c","status":"running"}`: `container "c" is "running"`,
+		strings.Repeat(" ", 5<<20):              "larger than",
+		`{"pid":"1","bundle":"/etc"}`:           "not a container's state",
 	} {
 		if _, err := ReadState(strings.NewReader(state)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error is %v, want one with %q", err, want)
 		}
 	}
+	broken := errors.New("broken pipe")
+	if _, err := ReadState(iotest.ErrReader(broken)); !errors.Is(err, broken) {
+		t.Errorf("error is %v, want one with %q", err, broken)
+	}
 	if pid, err := ReadState(strings.NewReader(`{"ociVersion":"1.0.2","id":"c","pid":42,"bundle":"/b"}`)); err != nil || pid != 42 {
 		t.Errorf("got %d, %v", pid, err)
-	}
-}
-
-func TestSharesOfOneContainerAddUpAndOthersHaveTheirOwn(t *testing.T) {
-	const gib = 1 << 30
-	machine, err := fakegpu.Create(filepath.Join(t.TempDir(), "machine"), fakegpu.Spec{Node: "node-a", DriverVersion: "615.43.02", GPUs: []string{"a100-sxm4-40gb"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	library := machine.NVML()
-	if ret := library.Init(); ret != 0 {
-		t.Fatal(ret)
-	}
-	device, ret := library.DeviceGetHandleByIndex(0)
-	if ret != 0 {
-		t.Fatal(ret)
-	}
-	uuid, ret := device.GetUUID()
-	if ret != 0 {
-		t.Fatal(ret)
-	}
-	for _, step := range []struct {
-		cgroup     string
-		limit      Limit
-		soft, hard uint64
-	}{
-		{"/cg/one", Limit{4 * gib, 5 * gib}, 4 * gib, 5 * gib},
-		{"/cg/two", Limit{10 * gib, 10 * gib}, 10 * gib, 10 * gib},
-		{"/cg/one", Limit{7 * gib, 7 * gib}, 11 * gib, 12 * gib},
-	} {
-		if err := Apply(library, uuid, step.cgroup, step.limit); err != nil {
-			t.Fatal(err)
-		}
-		got, ret := device.GetMemoryLimits_v1(step.cgroup)
-		if ret != 0 || got.SoftLimit != step.soft || got.HardLimit != step.hard {
-			t.Errorf("limit of %s is %+v, %v; want %d and %d", step.cgroup, got, ret, step.soft, step.hard)
-		}
-	}
-	if err := Apply(library, uuid, "/cg/three", Limit{2 * gib, gib}); err == nil {
-		t.Error("a soft limit above the hard one was taken")
-	}
-	if err := machine.SetDriverVersion("580.95.05"); err != nil {
-		t.Fatal(err)
-	}
-	if err := Apply(library, uuid, "/cg/four", Limit{gib, gib}); err == nil || !strings.Contains(err.Error(), "615") {
-		t.Errorf("with an older driver: %v", err)
-	}
-}
-
-func TestAllocationsBeyondTheLimitAreRefused(t *testing.T) {
-	const gib = 1 << 30
-	machine, err := fakegpu.Create(filepath.Join(t.TempDir(), "machine"), fakegpu.Spec{Node: "node-a", DriverVersion: "615.43.02", GPUs: []string{"a100-sxm4-40gb"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	library := machine.NVML()
-	if ret := library.Init(); ret != 0 {
-		t.Fatal(ret)
-	}
-	device, ret := library.DeviceGetHandleByIndex(0)
-	if ret != 0 {
-		t.Fatal(ret)
-	}
-	uuid, ret := device.GetUUID()
-	if ret != 0 {
-		t.Fatal(ret)
-	}
-	if err := Apply(library, uuid, "/sys/fs/cgroup/kubepods/a", Limit{10 * gib, 10 * gib}); err != nil {
-		t.Fatal(err)
-	}
-	// A container knows its cgroup by its name alone.
-	limited, err := machine.NewAllocator("0", "/kubepods/a")
-	if err != nil {
-		t.Fatal(err)
-	}
-	free, err := machine.NewAllocator("0", "/kubepods/b")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, step := range []struct {
-		who  *fakegpu.Allocator
-		gib  uint64
-		fits bool
-	}{{limited, 9, true}, {limited, 2, false}, {limited, 1, true}, {free, 20, true}, {free, 20, false}} {
-		if err := step.who.Allocate(step.gib * gib); (err == nil) != step.fits {
-			t.Errorf("%d GiB: %v, want fits %t", step.gib, err, step.fits)
-		}
-	}
-	if err := limited.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if memory, ret := device.GetMemoryInfo_v2(); ret != 0 || memory.Used != 20*gib {
-		t.Errorf("in use are %d bytes, %v", memory.Used, ret)
-	}
-	if err := free.Close(); err != nil {
-		t.Fatal(err)
 	}
 }
