@@ -162,10 +162,8 @@ type Driver struct {
 	updating sync.Mutex
 	recheck  chan struct{}
 
-	// publishing is held while devices are handed to the helper; published are the
-	// last ones.
-	publishing sync.Mutex
-	published  []resourceslice.Slice
+	// published are the devices that the helper has, under updating.
+	published []resourceslice.Slice
 }
 
 // New returns a driver for a valid Config.
@@ -330,10 +328,12 @@ func (d *Driver) follow(ctx context.Context, node inventory.Node) {
 	}
 }
 
-// setNode makes node what everybody sees, and tells of GPUs with problems.
+// setNode makes node what everybody sees, and tells of GPUs with problems. The caller
+// holds d.updating, or nobody else runs yet.
 func (d *Driver) setNode(ctx context.Context, node inventory.Node, owned ownership) {
-	d.mu.Lock()
+	// Preparing claims waits for nothing here: building takes milliseconds.
 	model := devicemodel.Build(owned.foreignOnly(node), d.policy(owned))
+	d.mu.Lock()
 	old, oldNode := d.model, d.node
 	d.node, d.model, d.owned = node, model, owned
 	close(d.changed)
@@ -344,13 +344,15 @@ func (d *Driver) setNode(ctx context.Context, node inventory.Node, owned ownersh
 }
 
 // policy is the administrator's, with what the cluster and the claims add to it.
-// The caller holds d.mu.
 func (d *Driver) policy(owned ownership) devicemodel.Policy {
+	d.mu.Lock()
+	gates := d.gates
+	d.mu.Unlock()
 	p := d.config.Policy
 	p.TaintDomain = d.config.DriverName
-	if d.gates != nil {
-		p.NoPartitions = p.NoPartitions || !d.gates.partitions
-		p.NoShares = p.NoShares || !d.gates.shares
+	if gates != nil {
+		p.NoPartitions = p.NoPartitions || !gates.partitions
+		p.NoShares = p.NoShares || !gates.shares
 	}
 	p.Held, p.Missing = owned.held(), owned.missing()
 	return p
@@ -370,14 +372,16 @@ func (d *Driver) driverVersion() string {
 
 // publish hands the devices to the helper, which writes what differs. It does
 // nothing while it is not known what the cluster keeps of a device, and where
-// nothing changed.
+// nothing changed. The caller holds d.updating.
 func (d *Driver) publish(ctx context.Context) error {
-	d.publishing.Lock()
-	defer d.publishing.Unlock()
 	d.mu.Lock()
-	slices, known := d.model.Slices(), d.gates != nil
+	model, known := d.model, d.gates != nil
 	d.mu.Unlock()
-	if !known || reflect.DeepEqual(slices, d.published) {
+	if !known {
+		return nil
+	}
+	slices := model.Slices()
+	if reflect.DeepEqual(slices, d.published) {
 		return nil
 	}
 	err := d.helper.PublishResources(ctx, resourceslice.DriverResources{
