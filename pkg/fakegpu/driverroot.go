@@ -51,6 +51,18 @@ func rootEntries(st *state) map[string]rootEntry {
 	return entries
 }
 
+// sameRoot says whether the driver root of two states of one machine is the same, as
+// far as that can be told without making it: the driver, and which GPUs and instances
+// there are, decide.
+func sameRoot(a, b *state) bool {
+	return a.DriverVersion == b.DriverVersion && slices.EqualFunc(a.GPUs, b.GPUs, func(g, h gpu) bool {
+		return g.Slot == h.Slot && g.Product == h.Product && g.Removed == h.Removed && g.Lost == h.Lost &&
+			slices.EqualFunc(g.Instances, h.Instances, func(i, j gpuInstance) bool {
+				return i.ID == j.ID && i.Profile == j.Profile && i.Placement == j.Placement && slices.Equal(i.Compute, j.Compute)
+			})
+	})
+}
+
 // changedEntries are the entries of after that before has not, or has otherwise.
 func changedEntries(before, after map[string]rootEntry) map[string]rootEntry {
 	changed := map[string]rootEntry{}

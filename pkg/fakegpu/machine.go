@@ -63,6 +63,7 @@ func Create(dir string, spec Spec) (machine *Machine, err error) {
 	if err != nil {
 		return nil, err
 	}
+	st.dir = m.store.dir
 	if err := os.MkdirAll(m.store.dir, 0o755); err != nil {
 		return nil, fmt.Errorf("make the folder of the fake machine: %w", err)
 	}
@@ -180,14 +181,20 @@ func (m *Machine) update(change func(*state) error) (err error) {
 	if err != nil {
 		return err
 	}
-	next, err := current.clone()
-	if err != nil {
-		return err
-	}
+	next := current.clone()
 	if err := change(next); err != nil {
 		return err
 	}
 	next.Generation++
+	if sameRoot(current, next) {
+		if err := m.store.write(next); err != nil {
+			return err
+		}
+		if m.generation == current.Generation {
+			m.generation = next.Generation
+		}
+		return nil
+	}
 	before, after := m.entries, rootEntries(next)
 	if before == nil || m.generation != current.Generation {
 		before = rootEntries(current)

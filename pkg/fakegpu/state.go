@@ -3,6 +3,7 @@ package fakegpu
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -115,12 +116,30 @@ type event struct {
 // noInstance stands for "no MIG instance" in NVML's structures.
 const noInstance = ^uint32(0)
 
-func (s *state) clone() (*state, error) {
-	data, err := json.Marshal(s)
-	if err != nil {
-		return nil, fmt.Errorf("copy the state of the fake machine: %w", err)
+// clone is a copy that shares nothing with the state that may change.
+func (s *state) clone() *state {
+	c := *s
+	c.views = nil
+	c.MissingSymbols, c.Events = slices.Clone(s.MissingSymbols), slices.Clone(s.Events)
+	c.GPUs = slices.Clone(s.GPUs)
+	for i := range c.GPUs {
+		c.GPUs[i].unshare()
 	}
-	return parseState(data, s.dir)
+	return &c
+}
+
+// unshare gives the GPU lists of its own.
+func (g *gpu) unshare() {
+	g.Failures = maps.Clone(g.Failures)
+	g.Load.Processes = slices.Clone(g.Load.Processes)
+	g.Limits, g.Allocations = slices.Clone(g.Limits), slices.Clone(g.Allocations)
+	for i := range g.Allocations {
+		g.Allocations[i].Cgroups = slices.Clone(g.Allocations[i].Cgroups)
+	}
+	g.Instances = slices.Clone(g.Instances)
+	for i := range g.Instances {
+		g.Instances[i].Compute = slices.Clone(g.Instances[i].Compute)
+	}
 }
 
 // parseState parses the state of the machine in a folder.

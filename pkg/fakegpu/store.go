@@ -92,9 +92,10 @@ func (s *store) lock() (unlock func() error, err error) {
 	return f.Close, nil
 }
 
-// write replaces the state file. The caller holds the lock.
+// write replaces the state file. The caller holds the lock, and changes the state no
+// more.
 func (s *store) write(st *state) (err error) {
-	data, err := json.MarshalIndent(st, "", "  ")
+	data, err := json.Marshal(st)
 	if err != nil {
 		return fmt.Errorf("write the fake machine in %s: %w", s.dir, err)
 	}
@@ -119,5 +120,16 @@ func (s *store) write(st *state) (err error) {
 	if err = os.Chtimes(f.Name(), modified, modified); err != nil {
 		return err
 	}
-	return os.Rename(f.Name(), s.path())
+	// The stamp is taken from the file itself, as the file system rounds times.
+	info, err := os.Stat(f.Name())
+	if err != nil {
+		return err
+	}
+	if err = os.Rename(f.Name(), s.path()); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cached, s.stamp = st.freeze(), stampOf(info)
+	return nil
 }

@@ -84,8 +84,8 @@ type TimeSlices interface {
 	Set(ctx context.Context, gpu, interval string) error
 }
 
-// Options is what a Preparer needs. All fields but Damaged, Repaired and Observe
-// must be set.
+// Options is what a Preparer needs. All fields but Damaged, Repaired, Changed and
+// Observe must be set.
 type Options struct {
 	// Driver is the driver's name, Pool the name of this node's pool.
 	Driver, Pool string
@@ -110,6 +110,9 @@ type Options struct {
 	Damaged func(claim types.UID, path string, reason error)
 	// Repaired is told of a record or spec that was put right, and why.
 	Repaired func(claim ClaimRef, reason string)
+	// Changed is told that a claim was prepared, repaired or unprepared: Prepared
+	// answers otherwise now. It must not block, and must not call the Preparer.
+	Changed func()
 	// Observe is told how long each phase of an operation took, and how it ended.
 	// Operations are prepare, unprepare and repair. Phases are lock (waiting for
 	// the claim and its GPUs), record (writing the claim's record), steps (what is
@@ -145,6 +148,9 @@ func New(o Options) (*Preparer, error) {
 	}
 	if o.Observe == nil {
 		o.Observe = func(string, string, time.Duration, error) {}
+	}
+	if o.Changed == nil {
+		o.Changed = func() {}
 	}
 	if o.Repaired == nil {
 		o.Repaired = func(ClaimRef, string) {}
@@ -276,6 +282,7 @@ func (p *Preparer) reserve(ctx context.Context, ref ClaimRef, devices []Device) 
 		return nil, giveUp(fmt.Errorf("record that the claim is prepared: %w", err))
 	}
 	// gofail: var prepareAfterRecord struct{}
+	p.Changed()
 	return done, nil
 }
 
@@ -318,6 +325,7 @@ func (p *Preparer) undo(ctx context.Context, operation string, record *Record) (
 		return fmt.Errorf("remove the record of claim %s: %w", record.Claim, err)
 	}
 	// gofail: var undoAfterRecord struct{}
+	p.Changed()
 	return nil
 }
 

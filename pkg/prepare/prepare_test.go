@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -105,6 +106,7 @@ type node struct {
 	targets  map[string]Target
 	damaged  []types.UID
 	repaired []string
+	changes  atomic.Int32
 	driver   string
 }
 
@@ -135,6 +137,7 @@ func (n *node) start(t *testing.T, dir, boot string) {
 		DriverVersion: func() string { return n.driver },
 		Damaged:       func(uid types.UID, _ string, _ error) { n.damaged = append(n.damaged, uid) },
 		Repaired:      func(_ ClaimRef, reason string) { n.repaired = append(n.repaired, reason) },
+		Changed:       func() { n.changes.Add(1) },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -220,6 +223,41 @@ func TestPrepareAndUnprepareLeaveNothing(t *testing.T) {
 	}
 	if got := recordFiles(t, dir); len(got) != 0 || n.specs.of("1") != nil {
 		t.Fatalf("left: records %q, spec %q", got, n.specs.of("1"))
+	}
+}
+
+func TestChangesOfWhatIsPreparedAreTold(t *testing.T) {
+	n := newNode(t, t.TempDir())
+	for i, step := range []struct {
+		name string
+		do   func()
+		want int32
+	}{
+		{"prepared", func() { n.mustPrepare(t, claim("1", result("gpu-a"))) }, 1},
+		{"prepared again, nothing to do", func() { n.mustPrepare(t, claim("1", result("gpu-a"))) }, 1},
+		{"repaired", func() {
+			n.driver = "590.44.01"
+			n.mustPrepare(t, claim("1", result("gpu-a")))
+		}, 2},
+		{"refused", func() {
+			if _, err := n.Prepare(t.Context(), claim("2", result("gpu-a"))); err == nil {
+				t.Fatal("the GPU was handed out twice")
+			}
+		}, 2},
+		{"unprepared", func() {
+			if err := n.Unprepare(t.Context(), "1"); err != nil {
+				t.Fatal(err)
+			}
+		}, 3},
+		{"unprepared again", func() {
+			if err := n.Unprepare(t.Context(), "1"); err != nil {
+				t.Fatal(err)
+			}
+		}, 3},
+	} {
+		if step.do(); n.changes.Load() != step.want {
+			t.Errorf("step %d, %s: told %d times, want %d", i+1, step.name, n.changes.Load(), step.want)
+		}
 	}
 }
 

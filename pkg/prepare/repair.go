@@ -130,6 +130,7 @@ func (p *Preparer) repair(ctx context.Context, operation string, r *Record) (*Re
 	if err := p.put(operation, &repaired); err != nil {
 		return nil, fmt.Errorf("record that the claim is prepared: %w", err)
 	}
+	p.Changed()
 	p.Repaired(r.Claim, reason)
 	return &repaired, nil
 }
