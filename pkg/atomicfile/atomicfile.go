@@ -28,6 +28,12 @@ func Write(name string, data []byte, perm os.FileMode) error {
 	return SyncDir(filepath.Dir(name))
 }
 
+// Replace replaces the file name with data like Write but does not wait until the
+// new name is durable: after a power failure the file has the old content or the new.
+func Replace(name string, data []byte, perm os.FileMode) error {
+	return replace(name, data, perm, true)
+}
+
 // WriteVolatile replaces the file name with data like Write but does not wait
 // for the disk. It is for files that are made again after a restart of the
 // machine.

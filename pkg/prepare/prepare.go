@@ -261,7 +261,7 @@ func (p *Preparer) reserve(ctx context.Context, ref ClaimRef, devices []Device) 
 	giveUp := func(err error) error {
 		return errors.Join(err, p.undo(context.WithoutCancel(ctx), opPrepare, record))
 	}
-	if err := p.put(opPrepare, record); err != nil {
+	if err := p.put(opPrepare, record, p.store.put); err != nil {
 		// It may be there all the same, only not for sure.
 		return nil, giveUp(fmt.Errorf("record the claim before preparing it: %w", err))
 	}
@@ -273,7 +273,7 @@ func (p *Preparer) reserve(ctx context.Context, ref ClaimRef, devices []Device) 
 	// gofail: var prepareAfterSteps struct{}
 	if record.SpecDigest != intent {
 		// The steps found out what the devices are.
-		if err := p.put(opPrepare, record); err != nil {
+		if err := p.put(opPrepare, record, p.store.replace); err != nil {
 			return nil, giveUp(fmt.Errorf("record what was prepared: %w", err))
 		}
 	}
@@ -298,9 +298,9 @@ func (p *Preparer) run(ctx context.Context, operation string, steps []step) (err
 	return nil
 }
 
-func (p *Preparer) put(operation string, record *Record) error {
+func (p *Preparer) put(operation string, record *Record, write func(*Record) error) error {
 	started := time.Now()
-	err := p.store.put(record)
+	err := write(record)
 	p.Observe(operation, "record", time.Since(started), err)
 	return err
 }

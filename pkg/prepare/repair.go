@@ -127,7 +127,7 @@ func (p *Preparer) repair(ctx context.Context, operation string, r *Record) (*Re
 		return nil, fmt.Errorf("prepare again because %s: %w", reason, err)
 	}
 	// Recorded last: until then the record still says that there is work to do.
-	if err := p.put(operation, &repaired); err != nil {
+	if err := p.put(operation, &repaired, p.store.replace); err != nil {
 		return nil, fmt.Errorf("record that the claim is prepared: %w", err)
 	}
 	p.Changed()

@@ -176,9 +176,19 @@ func (s *store) put(r *Record) error {
 	return atomicfile.Write(s.path(r.Claim.UID, r.State), data, 0o600)
 }
 
+// replace makes r the claim's record in place of one with the same devices. After a
+// power failure either may be there, and either is right: nothing of what was prepared
+// outlives one.
+func (s *store) replace(r *Record) error {
+	data, err := r.encode()
+	if err != nil {
+		return err
+	}
+	return atomicfile.Replace(s.path(r.Claim.UID, r.State), data, 0o600)
+}
+
 // prepared says of a record that was put as Preparing that all its steps are
-// done. It does not wait for the disk: after a power failure either name is
-// right, because nothing of what was prepared outlives one.
+// done. It does not wait for the disk: after a power failure either name is right.
 func (s *store) prepared(r *Record) (*Record, error) {
 	to := s.path(r.Claim.UID, Prepared)
 	if err := os.Rename(s.path(r.Claim.UID, Preparing), to); err != nil {
