@@ -25,15 +25,24 @@ func (o *fakeOptions) allocateCommand() *cobra.Command {
 	checkDevice := true
 	cmd := o.addGPUFlag(&cobra.Command{
 		Use:   "allocate SIZE...",
-		Short: "Allocate GPU memory as a program in a container does",
+		Short: "Allocate GPU memory, and compute, as a program in a container does",
 		Long: `Allocates amounts of the GPU's memory one after the other, for the cgroup that the
 command runs in, and frees them at its end. It ends with exit status 3 at the first
 amount that is refused: because of the cgroup's limit, or because the GPU is full. In
-a container it needs the machine's folder, writable, and the GPU's device node.`,
-		Example: o.example("%[1]s fake allocate --gpu 0 9Gi 2Gi"),
+a container it needs the machine's folder, writable, and the GPU's device node.
+--gpu may also be the UUID of a MIG device, or "visible": the first GPU or MIG device
+whose device nodes are in /dev. With --sm-percent it keeps the device busy as long as
+it runs, for which no SIZE is needed.`,
+		Example: o.example(
+			"%[1]s fake allocate --gpu 0 9Gi 2Gi",
+			"%[1]s fake allocate --gpu visible --sm-percent 40 --hold 9Gi",
+		),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
+			if len(args) == 0 && p.smPercent == 0 {
 				return usagef("SIZE is missing: an amount of memory such as 9Gi")
+			}
+			if p.smPercent > 100 {
+				return usagef("--sm-percent is at most 100, not %d", p.smPercent)
 			}
 			m, err := o.openGPU()
 			if err != nil {
@@ -47,6 +56,7 @@ a container it needs the machine's folder, writable, and the GPU's device node.`
 	})
 	cmd.Flags().BoolVar(&checkDevice, "device-check", checkDevice, "Refuse to run where the GPU's device node is not in /dev, as CUDA does.")
 	cmd.Flags().BoolVar(&p.hold, "hold", false, "Keep what was allocated until the program is told to end.")
+	cmd.Flags().Uint32Var(&p.smPercent, "sm-percent", 0, "Keep the multiprocessors busy for this part of the time.")
 	return cmd
 }
 
@@ -56,6 +66,32 @@ type allocateProbe struct {
 	dev     string
 	cgroups memlimit.Cgroups
 	hold    bool
+	// smPercent is the part of the time for which it keeps the multiprocessors busy.
+	smPercent uint32
+}
+
+// visibleGPU stands for the first device whose nodes are there.
+const visibleGPU = "visible"
+
+// device is the device that is meant, after a look at its nodes.
+func (p allocateProbe) device(m *fakegpu.Machine, gpu string) (string, error) {
+	if gpu != visibleGPU {
+		if p.dev == "" {
+			return gpu, nil
+		}
+		return gpu, m.CheckDeviceNode(p.dev, gpu)
+	}
+	if p.dev == "" {
+		return "", usagef("--gpu %s needs the device check", visibleGPU)
+	}
+	devices, err := m.VisibleDevices(p.dev)
+	if err != nil {
+		return "", err
+	}
+	if len(devices) == 0 {
+		return "", fmt.Errorf("no device: no nodes of a GPU or MIG device are in %s", p.dev)
+	}
+	return devices[0], nil
 }
 
 func (p allocateProbe) run(ctx context.Context, out io.Writer, m *fakegpu.Machine, gpu string, sizes []string) (err error) {
@@ -63,10 +99,8 @@ func (p allocateProbe) run(ctx context.Context, out io.Writer, m *fakegpu.Machin
 	if err != nil {
 		return err
 	}
-	if p.dev != "" {
-		if err := m.CheckDeviceNode(p.dev, gpu); err != nil {
-			return err
-		}
+	if gpu, err = p.device(m, gpu); err != nil {
+		return err
 	}
 	cgroup, err := p.cgroups.Of("self")
 	if err != nil {
@@ -86,6 +120,11 @@ func (p allocateProbe) run(ctx context.Context, out io.Writer, m *fakegpu.Machin
 			err = errors.Join(err, closeErr)
 		}
 	}()
+	if p.smPercent > 0 {
+		if err := allocator.Work(p.smPercent); err != nil {
+			return err
+		}
+	}
 	for i, bytes := range amounts {
 		err := allocator.Allocate(bytes)
 		var noMemory *fakegpu.OutOfMemoryError

@@ -93,6 +93,54 @@ func TestAllocateHoldsUntilItIsToldToEnd(t *testing.T) {
 	}
 }
 
+func TestAllocateKeepsTheGPUBusyWhileItHolds(t *testing.T) {
+	p, m := limitedProbe(t)
+	p.hold, p.smPercent = true, 40
+	ctx, stop := context.WithCancel(t.Context())
+	out, ended := make(told), make(chan error, 1)
+	go func() { ended <- p.run(ctx, out, m, visibleGPU, []string{"4Gi"}) }()
+	<-out
+	if g := shown(t).GPUs[0]; g.UtilizationPercent != 40 || g.MemoryUsedBytes != 4<<30 || len(g.Load.Processes) != 1 {
+		t.Errorf("while it holds: %+v", g)
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if g := shown(t).GPUs[0]; g.UtilizationPercent != 0 {
+		t.Errorf("the GPU is still %d%% busy", g.UtilizationPercent)
+	}
+}
+
+func TestAllocateTakesThePartitionThatIsVisible(t *testing.T) {
+	p, _ := limitedProbe(t)
+	dir := machine(t, "h100-sxm5-80gb")
+	m, err := fakegpu.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	uuid, err := m.CreateMIG("0", "1g.10gb", -1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.run(t.Context(), &bytes.Buffer{}, m, visibleGPU, []string{"1Gi"}); err == nil || !strings.Contains(err.Error(), "no device") {
+		t.Errorf("without the partition's nodes: %v", err)
+	}
+	// The driver root has the nodes of all devices.
+	p.dev = filepath.Join(m.DriverRoot(), "dev")
+	var out bytes.Buffer
+	if err := p.run(t.Context(), &out, m, visibleGPU, []string{"9Gi", "1Gi"}); !errors.Is(err, errOutOfMemory) || !strings.Contains(out.String(), "9984Mi") {
+		t.Errorf("%v, %q", err, out.String())
+	}
+	if err := p.run(t.Context(), &out, m, uuid, []string{"9Gi"}); err != nil {
+		t.Error(err)
+	}
+	p.dev = ""
+	if err := p.run(t.Context(), &out, m, visibleGPU, []string{"9Gi"}); err == nil {
+		t.Error("nobody looked for nodes, and one was found")
+	}
+}
+
 func TestAllocateWithoutTheDevice(t *testing.T) {
 	p, m := limitedProbe(t)
 	p.dev = t.TempDir()
@@ -130,6 +178,8 @@ func TestMistakesWithAllocate(t *testing.T) {
 		{[]string{"--gpu", "0", "--", "-1Gi"}, `"-1Gi" is no amount of memory`},
 		{[]string{"--gpu", "0", "0"}, `"0" is no amount of memory`},
 		{[]string{"--gpu", "3", "1Gi"}, `no GPU "3"`},
+		{[]string{"--gpu", "0", "--sm-percent", "101"}, "--sm-percent is at most 100"},
+		{[]string{"--gpu", "MIG-7", "1Gi"}, `no MIG device "MIG-7"`},
 	} {
 		code, stdout, stderr := call(t, append([]string{"fake", "allocate"}, test.args...)...)
 		if code != exitUsage || stdout != "" || !strings.Contains(stderr, test.want) {

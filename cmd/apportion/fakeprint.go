@@ -32,7 +32,7 @@ func printMachine(out io.Writer, s fakegpu.Summary) error {
 		rows = append(rows, []string{
 			strconv.Itoa(g.Index), strconv.Itoa(g.Slot), g.Product, g.UUID, g.PCIBusID, stateOf(g),
 			fmt.Sprintf("%d/%s", g.MemoryUsedBytes>>20, mib(g.MemoryTotalBytes)),
-			fmt.Sprintf("%d%%", g.Load.GPUPercent), orDash(g.MIGMode),
+			fmt.Sprintf("%d%%", g.UtilizationPercent), orDash(g.MIGMode),
 		})
 	}
 	if err := printTable(out, rows); err != nil {

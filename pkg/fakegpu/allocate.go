@@ -3,8 +3,6 @@ package fakegpu
 import (
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 )
 
@@ -46,6 +44,12 @@ type allocation struct {
 	PID   uint32 `json:"pid"`
 	Name  string `json:"name"`
 	Bytes uint64 `json:"bytes"`
+	// MIGDevice is the UUID of the MIG device that the memory is of, empty for the
+	// GPU's own.
+	MIGDevice string `json:"migDevice,omitempty"`
+	// BusyPercent is the part of the time in which the process keeps the device busy.
+	// It is in one of the process's allocations, or in one of no bytes.
+	BusyPercent uint32 `json:"busyPercent,omitempty"`
 }
 
 // alive are the allocations of processes that have not ended. Those of others are
@@ -83,121 +87,18 @@ func (v view) allocatedIn(cgroup cgroupID) uint64 {
 	return sum
 }
 
-// running are the processes on the GPU: those of its load, and those with
-// allocations, which have the PID that this process sees.
-func (v view) running() []Process {
-	processes := slices.Clone(v.Load.Processes)
-	index := map[string]int{}
-	for _, a := range v.alive() {
-		i, known := index[a.Holder]
-		if !known {
-			i = len(processes)
-			index[a.Holder] = i
-			processes = append(processes, Process{PID: a.PID, Name: a.Name})
-			if pid, _ := holderAt(v.state.holderPath(a.Holder)); pid != 0 {
-				processes[i].PID = pid
-			}
+// seen are the allocations of processes that have not ended, with the PIDs that this
+// process sees them under.
+func (v view) seen() []allocation {
+	pids := map[string]uint32{}
+	allocations := v.alive()
+	for i, a := range allocations {
+		if _, known := pids[a.Holder]; !known {
+			pids[a.Holder], _ = holderAt(v.state.holderPath(a.Holder))
 		}
-		processes[i].MemoryBytes += a.Bytes
-	}
-	return processes
-}
-
-// CheckDeviceNode fails if the device node of a GPU (index, UUID or PCI address) is
-// not in a folder, /dev, without which no CUDA program can use the GPU.
-func (m *Machine) CheckDeviceNode(dev, gpu string) error {
-	st, err := m.store.read()
-	if err != nil {
-		return err
-	}
-	v, err := st.find(gpu)
-	if err != nil {
-		return err
-	}
-	if _, err := os.Stat(filepath.Join(dev, fmt.Sprintf("nvidia%d", v.slot.number))); err != nil {
-		return fmt.Errorf("no device: the node of GPU %s is not here: %w", v.uuid, err)
-	}
-	return nil
-}
-
-// Allocator allocates memory of a fake GPU as a process of a container does. It must
-// be closed, which frees everything; so does the end of the process.
-type Allocator struct {
-	machine *Machine
-	uuid    string
-	cgroups []cgroupID
-	holder  *holder
-}
-
-// NewAllocator returns an Allocator for a GPU (index, UUID or PCI address) and a
-// process in the cgroup whose folder it sees at a path.
-func (m *Machine) NewAllocator(gpu, cgroup string) (*Allocator, error) {
-	st, err := m.store.read()
-	if err != nil {
-		return nil, err
-	}
-	v, err := st.find(gpu)
-	if err != nil {
-		return nil, err
-	}
-	a := &Allocator{machine: m, uuid: v.uuid}
-	if a.cgroups, err = lineage(cgroup); err != nil {
-		return nil, fmt.Errorf("allocate memory of GPU %s: %w", v.uuid, err)
-	}
-	if a.holder, err = m.newHolder(); err != nil {
-		return nil, fmt.Errorf("allocate memory of GPU %s: %w", v.uuid, err)
-	}
-	return a, nil
-}
-
-// Allocate takes bytes of the GPU's memory. It is ErrOutOfMemory if that is more than
-// the cgroup's limit or the GPU has left.
-func (a *Allocator) Allocate(bytes uint64) error {
-	err := a.machine.update(func(st *state) error {
-		v, ok := st.byUUID(a.uuid)
-		if !ok || v.Lost || st.DriverVersion == "" {
-			return fmt.Errorf("allocate memory of GPU %s: the GPU is lost", a.uuid)
+		if pid := pids[a.Holder]; pid != 0 {
+			allocations[i].PID = pid
 		}
-		if v.MIGEnabled {
-			return fmt.Errorf("allocate memory of GPU %s: it is in MIG mode, its memory is its partitions'", a.uuid)
-		}
-		v.Allocations = v.alive()
-		for _, limit := range v.Limits {
-			if !slices.Contains(a.cgroups, limit.ID) {
-				continue
-			}
-			if used := v.allocatedIn(limit.ID); used > limit.Hard || bytes > limit.Hard-used {
-				return &OutOfMemoryError{Asked: bytes, Used: used, Limit: limit.Hard, Limited: true}
-			}
-		}
-		if memory := v.memory(); bytes > memory.Free {
-			return &OutOfMemoryError{Asked: bytes, Used: memory.Used + memory.Reserved, Limit: memory.Total}
-		}
-		v.Allocations = append(v.Allocations, allocation{
-			Holder: a.holder.name(), Cgroups: a.cgroups, PID: uint32(os.Getpid()), Name: processName(), Bytes: bytes,
-		})
-		return nil
-	})
-	// Looking at the allocations, this process looked at its own.
-	return errors.Join(err, a.holder.showPID())
-}
-
-func processName() string {
-	path, err := os.Executable()
-	if err != nil {
-		return os.Args[0]
 	}
-	return path
-}
-
-// Close frees all that was allocated.
-func (a *Allocator) Close() error {
-	err := a.machine.update(func(st *state) error {
-		// A GPU that was pulled out took its memory with it.
-		if v, ok := st.byUUID(a.uuid); ok {
-			v.Allocations = slices.DeleteFunc(v.Allocations, func(other allocation) bool { return other.Holder == a.holder.name() })
-		}
-		return nil
-	})
-	return errors.Join(err, a.holder.close())
+	return allocations
 }

@@ -13,9 +13,11 @@
 // (UUIDs, serials, PCI addresses) follow from the node's name, so a machine made
 // again is the same machine.
 //
-// Programs allocate memory with an [Allocator]. What a cgroup may allocate can be
-// limited through NVML from driver 615 on; limits follow the cgroup's folder, not its
-// name, and memory ends with the process that has it.
+// Programs allocate memory of a GPU or a MIG device with an [Allocator], and keep it
+// busy. What a cgroup may allocate can be limited through NVML from driver 615 on; limits
+// follow the cgroup's folder, not its name, and memory and work end with the process
+// that has them. Power, energy, utilization and what GPM measures follow from the load
+// and the work of processes over time.
 //
 // Faults are methods: a lost GPU, a property that fails, an XID, another driver
 // version, a GPU plugged in or pulled out, a MIG partition made by hand.

@@ -46,6 +46,9 @@ func (m *Machine) AddGPU(product string, slotNumber int) (uuid string, err error
 		}
 		*g = gpu{Slot: g.Slot, Product: name}
 		uuid = gpuUUID(st.Node, g.Slot, name)
+		if err := st.view(g).resetMeter(); err != nil {
+			return err
+		}
 		st.sortGPUs()
 		return nil
 	})
@@ -190,6 +193,9 @@ func (m *Machine) SetLoad(id string, load Load) error {
 // UpdateLoad changes what runs on a GPU.
 func (m *Machine) UpdateLoad(id string, change func(*Load) error) error {
 	return m.changeGPU(id, func(v view) error {
+		if err := v.settle(); err != nil {
+			return err
+		}
 		if err := change(&v.Load); err != nil {
 			return err
 		}
@@ -218,7 +224,7 @@ func (v view) checkLoad() error {
 }
 
 // SetDriverVersion installs another driver: the driver root's libraries follow.
-// "none" unloads it.
+// "none" unloads it. What counts from when the driver was loaded begins anew.
 func (m *Machine) SetDriverVersion(version string) error {
 	version, err := parseDriverVersion(version)
 	if err != nil {
@@ -226,6 +232,11 @@ func (m *Machine) SetDriverVersion(version string) error {
 	}
 	return m.update(func(st *state) error {
 		st.DriverVersion = version
+		for _, v := range st.present() {
+			if err := v.resetMeter(); err != nil {
+				return err
+			}
+		}
 		return nil
 	})
 }

@@ -275,7 +275,7 @@ func (v view) removeCompute(giID, id int) nvml.Return {
 		return nvml.ERROR_NOT_FOUND
 	}
 	uuid := migUUID(v.uuid, *gi, *ci)
-	if slices.ContainsFunc(v.Load.Processes, func(p Process) bool { return p.MIGDevice == uuid }) {
+	if slices.ContainsFunc(v.running(), func(p Process) bool { return p.MIGDevice == uuid }) {
 		return nvml.ERROR_IN_USE
 	}
 	gi.Compute = slices.DeleteFunc(gi.Compute, func(ci computeInstance) bool { return ci.ID == id })

@@ -17,6 +17,8 @@ type library struct {
 	mu sync.Mutex
 	// users counts the calls of Init that have had no Shutdown.
 	users int
+	// meters are the latest that were read, by GPU.
+	meters map[string]meter
 }
 
 var (

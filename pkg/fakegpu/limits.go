@@ -79,7 +79,14 @@ func (s *state) hasSymbol(symbol string) bool {
 	if slices.Contains(s.MissingSymbols, symbol) {
 		return false
 	}
-	return !slices.Contains(limitSymbols, symbol) || driverBranch(s.DriverVersion) >= limitsSince
+	branch := driverBranch(s.DriverVersion)
+	switch {
+	case slices.Contains(limitSymbols, symbol):
+		return branch >= limitsSince
+	case strings.HasPrefix(symbol, gpmPrefix):
+		return branch >= gpmSince
+	}
+	return true
 }
 
 // driverBranch is the first number of a driver's version, 0 without a driver.

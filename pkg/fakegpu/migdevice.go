@@ -33,10 +33,8 @@ func (m migDevice) read(call string) (migView, nvml.Return) {
 	if ret != nvml.SUCCESS {
 		return migView{}, ret
 	}
-	for _, d := range v.migDevices() {
-		if d.uuid == m.uuid {
-			return d, ret
-		}
+	if d, ok := v.migDevice(m.uuid); ok {
+		return d, ret
 	}
 	return migView{}, nvml.ERROR_NOT_FOUND
 }
@@ -99,16 +97,22 @@ func (m migDevice) GetAttributes() (nvml.DeviceAttributes, nvml.Return) {
 	})
 }
 
-// memory is that of the GPU instance, in bytes.
+// memory is that of the GPU instance, in bytes, which its compute instances share.
 func (v migView) memory() nvml.Memory_v2 {
 	total := v.profile.MemoryMiB * mebibyte
-	used := min(memoryOf(v.ownProcesses()), total)
+	var used uint64
+	for _, p := range v.running() {
+		if on, ok := v.migDevice(p.MIGDevice); ok && on.gi.ID == v.gi.ID {
+			used += p.MemoryBytes
+		}
+	}
+	used = min(used, total)
 	return nvml.Memory_v2{Total: total, Used: used, Free: total - used}
 }
 
 func (v migView) ownProcesses() []Process {
 	var own []Process
-	for _, p := range v.Load.Processes {
+	for _, p := range v.running() {
 		if p.MIGDevice == v.uuid {
 			own = append(own, p)
 		}
@@ -145,4 +149,8 @@ func (m migDevice) GetComputeRunningProcesses() ([]nvml.ProcessInfo, nvml.Return
 
 func (m migDevice) GetGraphicsRunningProcesses() ([]nvml.ProcessInfo, nvml.Return) {
 	return m.processes("GetGraphicsRunningProcesses", true)
+}
+
+func (m migDevice) GetMPSComputeRunningProcesses() ([]nvml.ProcessInfo, nvml.Return) {
+	return getMIG(m, "GetMPSComputeRunningProcesses", func(migView) []nvml.ProcessInfo { return []nvml.ProcessInfo{} })
 }

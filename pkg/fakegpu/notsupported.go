@@ -93,14 +93,10 @@ var unsupportedInterface = func() *mock.Interface {
 }()
 
 // unfakeable are the C functions that go-nvml reaches through concrete structs
-// (GetGpuFabricInfoV().V2() and the like), which no fake can stand behind; and
-// those that come with later driver branches. They are reported missing from
-// every machine's library.
+// (GetGpuFabricInfoV().V2() and the like), which no fake can stand behind. They are
+// reported missing from every machine's library.
 var unfakeable = func() map[string]bool {
-	symbols := map[string]bool{
-		"nvmlGpmMetricsGet":         true,
-		"nvmlGpmQueryDeviceSupport": true,
-	}
+	symbols := map[string]bool{}
 	for _, f := range forwarders {
 		for i := range f.handle.NumMethod() {
 			m := f.handle.Method(i)

@@ -27,6 +27,9 @@ type GPUSummary struct {
 	Failures         map[string]string `json:"failures,omitempty"`
 	MemoryTotalBytes uint64            `json:"memoryTotalBytes"`
 	MemoryUsedBytes  uint64            `json:"memoryUsedBytes"`
+	// UtilizationPercent is how busy the GPU is, because of the load and of processes
+	// that keep it busy.
+	UtilizationPercent uint32 `json:"utilizationPercent"`
 	// Load is what was set, with the processes that allocate memory.
 	Load Load `json:"load,omitzero"`
 	// MemoryLimits are those of cgroups that exist.
@@ -77,7 +80,7 @@ func (v view) summary(index int) GPUSummary {
 	g := GPUSummary{
 		Index: index, Slot: v.Slot, Minor: v.slot.number, Product: v.product.Name, ProductName: v.product.ProductName,
 		UUID: v.uuid, PCIBusID: v.slot.pciBusID(), NUMANode: v.slot.numaNode(), State: "ok", Failures: v.Failures,
-		MemoryTotalBytes: memory.Total, MemoryUsedBytes: memory.Used, Load: v.Load, MIGMode: v.migModeName(),
+		MemoryTotalBytes: memory.Total, MemoryUsedBytes: memory.Used, UtilizationPercent: v.busyNow(), Load: v.Load, MIGMode: v.migModeName(),
 	}
 	if v.Lost {
 		g.State = "lost"

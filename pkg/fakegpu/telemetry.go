@@ -12,7 +12,8 @@ import (
 // powerMilliwatts is the draw at the GPU's utilisation.
 func (v view) powerMilliwatts() uint32 {
 	p := v.product.Power
-	return p.IdleWatts*1000 + (p.LimitWatts-p.IdleWatts)*10*v.Load.GPUPercent
+	busy, _ := v.activity(v.seen())
+	return p.IdleWatts*1000 + uint32(uint64(p.LimitWatts-p.IdleWatts)*1000*busy/whole)
 }
 
 func (d device) GetPowerUsage() (uint32, nvml.Return) {
@@ -45,13 +46,14 @@ func (d device) GetPowerManagementLimitConstraints() (uint32, uint32, nvml.Retur
 	return v.product.Power.MinWatts * 1000, v.powerLimit(), ret
 }
 
-// GetTotalEnergyConsumption is in millijoules since the machine was made, as if
-// it had been idle: it must never go down.
+// GetTotalEnergyConsumption is in millijoules since the driver was loaded: the draw
+// summed up over time. It never goes down.
 func (d device) GetTotalEnergyConsumption() (uint64, nvml.Return) {
-	return get(d, "GetTotalEnergyConsumption", func(v view) uint64 {
-		elapsed := time.Since(time.Unix(v.state.CreatedSeconds, 0))
-		return uint64(max(elapsed.Milliseconds(), 0)) * uint64(v.product.Power.IdleWatts)
-	})
+	v, m, ret := d.readMeter("GetTotalEnergyConsumption")
+	if ret != nvml.SUCCESS {
+		return 0, ret
+	}
+	return v.milliJoules(m), ret
 }
 
 func (d device) GetTemperature(sensor nvml.TemperatureSensors) (uint32, nvml.Return) {
@@ -62,8 +64,11 @@ func (d device) GetTemperature(sensor nvml.TemperatureSensors) (uint32, nvml.Ret
 	case sensor != nvml.TEMPERATURE_GPU:
 		return 0, nvml.ERROR_INVALID_ARGUMENT
 	}
-	return 30 + v.Load.GPUPercent*2/5, ret
+	return v.temperature(), ret
 }
+
+// temperature is the GPU's in degrees Celsius.
+func (v view) temperature() uint32 { return 30 + v.busyNow()*2/5 }
 
 func (d device) GetTemperatureThreshold(threshold nvml.TemperatureThresholds) (uint32, nvml.Return) {
 	if _, ret := d.read("GetTemperatureThreshold"); ret != nvml.SUCCESS {
@@ -102,7 +107,7 @@ func (d device) GetClockInfo(clock nvml.ClockType) (uint32, nvml.Return) {
 		return 0, ret
 	}
 	highest, ret := v.maxClock(clock)
-	if ret == nvml.SUCCESS && clock != nvml.CLOCK_MEM && v.Load.GPUPercent == 0 {
+	if ret == nvml.SUCCESS && clock != nvml.CLOCK_MEM && v.busyNow() == 0 {
 		return idleClockMHz, ret
 	}
 	return highest, ret
@@ -122,7 +127,7 @@ func (d device) GetPerformanceState() (nvml.Pstates, nvml.Return) {
 
 func (d device) GetCurrentClocksEventReasons() (uint64, nvml.Return) {
 	return get(d, "GetCurrentClocksEventReasons", func(v view) uint64 {
-		if v.Load.GPUPercent == 0 {
+		if v.busyNow() == 0 {
 			return nvml.ClocksEventReasonGpuIdle
 		}
 		return nvml.ClocksEventReasonNone
@@ -139,7 +144,7 @@ func (d device) GetUtilizationRates() (nvml.Utilization, nvml.Return) {
 	case v.MIGEnabled:
 		return nvml.Utilization{}, nvml.ERROR_NOT_SUPPORTED
 	}
-	return nvml.Utilization{Gpu: v.Load.GPUPercent, Memory: v.Load.MemoryPercent}, ret
+	return nvml.Utilization{Gpu: v.busyNow(), Memory: v.Load.MemoryPercent}, ret
 }
 
 // samplingMicroseconds is the period over which encoders and decoders are
@@ -157,7 +162,7 @@ func (d device) GetDecoderUtilization() (uint32, uint32, nvml.Return) {
 }
 
 func (d device) GetPcieThroughput(nvml.PcieUtilCounter) (uint32, nvml.Return) {
-	return get(d, "GetPcieThroughput", func(v view) uint32 { return v.Load.GPUPercent * 1000 })
+	return get(d, "GetPcieThroughput", func(v view) uint32 { return v.busyNow() * 1000 })
 }
 
 // ECC is on and has counted nothing.
@@ -218,8 +223,8 @@ func (d device) GetMPSComputeRunningProcesses() ([]nvml.ProcessInfo, nvml.Return
 	return get(d, "GetMPSComputeRunningProcesses", func(view) []nvml.ProcessInfo { return []nvml.ProcessInfo{} })
 }
 
-// GetProcessUtilization shares the GPU's utilisation evenly between its compute
-// processes. The time stamp is in microseconds.
+// GetProcessUtilization gives a sample of each process that is at work, of now. Together
+// they are the GPU's utilisation. The time stamp is in microseconds.
 func (d device) GetProcessUtilization(lastSeen uint64) ([]nvml.ProcessUtilizationSample, nvml.Return) {
 	v, ret := d.read("GetProcessUtilization")
 	now := uint64(time.Now().UnixMicro())
@@ -231,16 +236,22 @@ func (d device) GetProcessUtilization(lastSeen uint64) ([]nvml.ProcessUtilizatio
 	case lastSeen >= now:
 		return nil, nvml.ERROR_NOT_FOUND
 	}
-	processes := v.running()
-	if len(processes) == 0 {
+	loads, _ := v.busyOn("", v.seen())
+	memory := split(v.Load.MemoryPercent, make([]uint32, len(loads)))
+	var samples []nvml.ProcessUtilizationSample
+	for i, p := range loads {
+		if p.percent > 0 || memory[i] > 0 {
+			samples = append(samples, nvml.ProcessUtilizationSample{Pid: p.PID, TimeStamp: now, SmUtil: p.percent, MemUtil: memory[i]})
+		}
+	}
+	if len(samples) == 0 {
 		return nil, nvml.ERROR_NOT_FOUND
 	}
-	share := uint32(len(processes))
-	var samples []nvml.ProcessUtilizationSample
-	for _, p := range processes {
-		samples = append(samples, nvml.ProcessUtilizationSample{
-			Pid: p.PID, TimeStamp: now, SmUtil: v.Load.GPUPercent / share, MemUtil: v.Load.MemoryPercent / share,
-		})
-	}
 	return samples, ret
+}
+
+// GetGridLicensableFeatures says that the GPU needs no license: it is not one for
+// virtual machines.
+func (d device) GetGridLicensableFeatures() (nvml.GridLicensableFeatures, nvml.Return) {
+	return get(d, "GetGridLicensableFeatures", func(view) nvml.GridLicensableFeatures { return nvml.GridLicensableFeatures{} })
 }
