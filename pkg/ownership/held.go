@@ -1,0 +1,120 @@
+package ownership
+
+import (
+	"cmp"
+	"encoding/json"
+	"math"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"apportion.dev/apportion/pkg/devicemodel"
+)
+
+// Held is what claims hold of a driver's devices by their allocation, without who
+// uses it: the owners to [Join] where the records of the nodes are not at hand, such
+// as for a whole cluster. What the devices are is read from the driver's slices, and
+// what only the node knows (the UUID of a partition made on demand, since when it is
+// prepared) from what the driver wrote to the claim's status.
+//
+// The result is sorted and never nil.
+func Held(claims []*resourceapi.ResourceClaim, resourceSlices []*resourceapi.ResourceSlice, driver string) []Owner {
+	published := NewPublished(driver, resourceSlices)
+	owners := make([]Owner, 0, len(claims))
+	for _, claim := range claims {
+		if claim == nil || claim.Status.Allocation == nil {
+			continue
+		}
+		results := claim.Status.Allocation.Devices.Results
+		for i := range results {
+			if results[i].Driver == driver {
+				owners = append(owners, published.owner(claim, &results[i]))
+			}
+		}
+	}
+	Sort(owners)
+	return compact(owners)
+}
+
+// owner is the hold of one result of a claim's allocation.
+func (p *Published) owner(claim *resourceapi.ResourceClaim, result *resourceapi.DeviceRequestAllocationResult) Owner {
+	memory := math.NaN()
+	if amount, ok := result.ConsumedCapacity[devicemodel.CapacityMemory]; ok {
+		memory = amount.AsApproximateFloat64()
+	}
+	o := Owner{
+		Device:      p.device(result.Pool, result.Device, shareOf(result), memory),
+		Claim:       ClaimRef{Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID},
+		Request:     result.Request,
+		AdminAccess: result.AdminAccess != nil && *result.AdminAccess,
+	}
+	if o.AdminAccess {
+		o.Device.Fraction = 0
+	}
+	for name, amount := range result.ConsumedCapacity {
+		if o.Consumed == nil {
+			o.Consumed = make(map[string]string, len(result.ConsumedCapacity))
+		}
+		o.Consumed[string(name)] = amount.String()
+	}
+	if at := claim.Status.Allocation.AllocationTimestamp; at != nil {
+		o.Since = at.UTC()
+	}
+	for i := range claim.Status.Devices {
+		s := &claim.Status.Devices[i]
+		if s.Driver == result.Driver && s.Pool == result.Pool && s.Device == result.Device && statusShare(s) == string(o.Device.ShareID) {
+			o.prepared(s)
+		}
+	}
+	return o
+}
+
+func statusShare(s *resourceapi.AllocatedDeviceStatus) string {
+	if s.ShareID == nil {
+		return ""
+	}
+	return *s.ShareID
+}
+
+// prepared adds what the node says of a device that it has prepared.
+func (o *Owner) prepared(s *resourceapi.AllocatedDeviceStatus) {
+	if since, ok := readySince(s.Conditions); ok {
+		o.Since = since
+	}
+	isMIG := o.Device.Type == devicemodel.TypeMIG
+	if s.Data == nil || !isMIG && o.Device.ShareID == "" && o.Device.UUID != "" {
+		return // It says nothing more.
+	}
+	// What the driver writes to status.devices[].data.
+	var data struct {
+		UUID             string `json:"uuid"`
+		ParentUUID       string `json:"parentUUID"`
+		Profile          string `json:"profile"`
+		GPUInstance      *int   `json:"gpuInstance"`
+		MemoryLimitBytes *int64 `json:"memoryLimitBytes"`
+	}
+	if json.Unmarshal(s.Data.Raw, &data) != nil {
+		return // Of a version that writes something else: it is not needed.
+	}
+	o.Device.ParentUUID = cmp.Or(o.Device.ParentUUID, data.ParentUUID)
+	o.Device.Profile = cmp.Or(o.Device.Profile, data.Profile)
+	if !isMIG || data.UUID != o.Device.ParentUUID {
+		// Who only looks at a partition that nobody has made has its GPU.
+		o.Device.UUID = cmp.Or(o.Device.UUID, data.UUID)
+	}
+	if isMIG {
+		o.Device.GPUInstanceID = data.GPUInstance
+	}
+	o.MemoryLimitBytes = data.MemoryLimitBytes
+}
+
+// readySince is when the device became ready.
+func readySince(conditions []metav1.Condition) (time.Time, bool) {
+	for i := range conditions {
+		if c := &conditions[i]; c.Type == "Ready" && c.Status == metav1.ConditionTrue && !c.LastTransitionTime.IsZero() {
+			return c.LastTransitionTime.UTC(), true
+		}
+	}
+	return time.Time{}, false
+}

@@ -1,0 +1,205 @@
+package ownership
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Key tells the owners of a snapshot apart.
+type Key struct {
+	Driver   string    `json:"driver"`
+	Pool     string    `json:"pool"`
+	Device   string    `json:"device"`
+	ShareID  types.UID `json:"shareID,omitempty"`
+	ClaimUID types.UID `json:"claimUID"`
+	Request  string    `json:"request"`
+}
+
+// Key is what tells the owner from all others.
+func (o Owner) Key() Key { return o.key() }
+
+func (o *Owner) key() Key {
+	return Key{
+		Driver: o.Device.Driver, Pool: o.Device.Pool, Device: o.Device.Name, ShareID: o.Device.ShareID,
+		ClaimUID: o.Claim.UID, Request: o.Request,
+	}
+}
+
+// Sort puts owners into the order of a snapshot, and their consumers by namespace,
+// name and UID. The consumers' containers keep the pod's order.
+func Sort(owners []Owner) {
+	for i := range owners {
+		if consumers := owners[i].Consumers; !slices.IsSortedFunc(consumers, compareConsumers) {
+			// Who else has the slice keeps it as it is.
+			owners[i].Consumers = slices.SortedStableFunc(slices.Values(consumers), compareConsumers)
+		}
+	}
+	sorted := true
+	for i := 1; i < len(owners) && sorted; i++ {
+		sorted = compareOwners(&owners[i-1], &owners[i]) <= 0
+	}
+	if sorted {
+		return
+	}
+	// Owners are large: only pointers are moved while sorting.
+	order := make([]*Owner, len(owners))
+	for i := range owners {
+		order[i] = &owners[i]
+	}
+	slices.SortFunc(order, compareOwners)
+	result := make([]Owner, len(owners))
+	for i, o := range order {
+		result[i] = *o
+	}
+	copy(owners, result)
+}
+
+// compareOwners is a total order: only equal owners compare as equal.
+func compareOwners(a, b *Owner) int {
+	if c := cmp.Compare(a.Device.Driver, b.Device.Driver); c != 0 {
+		return c
+	}
+	if c := cmp.Compare(a.Device.Pool, b.Device.Pool); c != 0 {
+		return c
+	}
+	if c := cmp.Compare(a.Device.Name, b.Device.Name); c != 0 {
+		return c
+	}
+	if c := cmp.Compare(a.Device.ShareID, b.Device.ShareID); c != 0 {
+		return c
+	}
+	if c := cmp.Compare(a.Claim.Namespace, b.Claim.Namespace); c != 0 {
+		return c
+	}
+	if c := cmp.Compare(a.Claim.Name, b.Claim.Name); c != 0 {
+		return c
+	}
+	if c := cmp.Compare(a.Claim.UID, b.Claim.UID); c != 0 {
+		return c
+	}
+	if c := cmp.Compare(a.Request, b.Request); c != 0 {
+		return c
+	}
+	if a == b || equalOwners(a, b) {
+		return 0
+	}
+	return compareContent(a, b)
+}
+
+// compareContent orders different owners of one key, which no allocation has. Such
+// input gets an answer that does not depend on its order, too.
+func compareContent(a, b *Owner) int {
+	x, errX := json.Marshal(a)
+	y, errY := json.Marshal(b)
+	if errX != nil || errY != nil {
+		// A time or number that JSON does not have.
+		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Device.Fraction, b.Device.Fraction))
+	}
+	return bytes.Compare(x, y)
+}
+
+func compareConsumers(a, b Consumer) int {
+	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
+}
+
+// compact leaves the first owner of each key of sorted owners.
+func compact(owners []Owner) []Owner {
+	kept := 0
+	for i := range owners {
+		if kept > 0 && owners[kept-1].key() == owners[i].key() {
+			continue
+		}
+		if kept != i {
+			owners[kept] = owners[i]
+		}
+		kept++
+	}
+	clear(owners[kept:])
+	return owners[:kept]
+}
+
+// Equal says whether two lists of owners say the same in the same order, so that
+// they are the same in JSON.
+func Equal(a, b []Owner) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if !equalOwners(&a[i], &b[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+func equalOwners(a, b *Owner) bool {
+	return equalDevices(&a.Device, &b.Device) && a.Claim == b.Claim && a.Request == b.Request &&
+		a.AdminAccess == b.AdminAccess && maps.Equal(a.Consumed, b.Consumed) &&
+		equalPointers(a.MemoryLimitBytes, b.MemoryLimitBytes) && a.Since.Equal(b.Since) &&
+		slices.EqualFunc(a.Consumers, b.Consumers, equalConsumers)
+}
+
+func equalDevices(a, b *Device) bool {
+	x, y := *a, *b
+	x.GPUInstanceID, y.GPUInstanceID = nil, nil
+	return x == y && equalPointers(a.GPUInstanceID, b.GPUInstanceID)
+}
+
+func equalConsumers(a, b Consumer) bool {
+	return a.Namespace == b.Namespace && a.Name == b.Name && a.UID == b.UID && a.Node == b.Node && a.State == b.State &&
+		equalPointers(a.Workload, b.Workload) && slices.Equal(a.Containers, b.Containers)
+}
+
+func equalPointers[T comparable](a, b *T) bool {
+	return a == b || a != nil && b != nil && *a == *b
+}
+
+// Diff is what leads from one list of owners to another: those of the second that are
+// new or differ, in its order, and the keys of those that are gone, in the order of
+// the first.
+func Diff(before, after []Owner) (changed []Owner, removed []Key) {
+	old := make(map[Key]*Owner, len(before))
+	for i := range before {
+		old[before[i].key()] = &before[i]
+	}
+	kept := make(map[Key]bool, len(after))
+	for i := range after {
+		key := after[i].key()
+		kept[key] = true
+		if o, ok := old[key]; !ok || !equalOwners(o, &after[i]) {
+			changed = append(changed, after[i])
+		}
+	}
+	for i := range before {
+		if key := before[i].key(); !kept[key] {
+			removed = append(removed, key)
+		}
+	}
+	return changed, removed
+}
+
+// Apply does to a list of owners what Diff found out. The result is sorted and never
+// nil; before stays as it is. An owner that is both removed and changed is there.
+func Apply(before, changed []Owner, removed []Key) []Owner {
+	replaced := make(map[Key]bool, len(changed)+len(removed))
+	for _, key := range removed {
+		replaced[key] = true
+	}
+	for i := range changed {
+		replaced[changed[i].key()] = true
+	}
+	result := make([]Owner, 0, len(before)+len(changed))
+	for i := range before {
+		if !replaced[before[i].key()] {
+			result = append(result, before[i])
+		}
+	}
+	result = append(result, changed...)
+	Sort(result)
+	return compact(result)
+}

@@ -1,0 +1,190 @@
+package ownership
+
+import (
+	"cmp"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// podView is a pod with what is worked out of it once, for all its claims.
+type podView struct {
+	*corev1.Pod
+	// consumer has no containers; it is empty until it is asked for.
+	consumer Consumer
+}
+
+// podViews finds pods by UID.
+type podViews struct {
+	views    []podView
+	byUID    map[types.UID]*podView
+	workload func(*corev1.Pod) *Workload
+	// containers are those of all consumers, buffer those of the one being made.
+	containers chunks[Container]
+	buffer     []Container
+}
+
+func viewPods(pods []*corev1.Pod, workload func(*corev1.Pod) *Workload) *podViews {
+	if workload == nil {
+		workload = WorkloadOf
+	}
+	v := &podViews{views: make([]podView, 0, len(pods)), byUID: make(map[types.UID]*podView, len(pods)), workload: workload}
+	for _, pod := range pods {
+		if pod == nil {
+			continue
+		}
+		if known, twice := v.byUID[pod.UID]; twice {
+			if newer(pod.ResourceVersion, known.ResourceVersion) {
+				known.Pod = pod
+			}
+			continue
+		}
+		v.views = append(v.views, podView{Pod: pod})
+		v.byUID[pod.UID] = &v.views[len(v.views)-1]
+	}
+	return v
+}
+
+// newer says whether a resource version is of a later state of the same object
+// (KEP-5504: they are numbers).
+func newer(a, b string) bool {
+	return cmp.Or(cmp.Compare(len(a), len(b)), strings.Compare(a, b)) > 0
+}
+
+// consumer is what a pod is to a device that its claim holds.
+func (v *podViews) consumer(pod *podView, o *Owner) Consumer {
+	if pod.consumer.State == "" {
+		pod.consumer = Consumer{
+			Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, Node: pod.Spec.NodeName,
+			State: stateOf(pod.Pod), Workload: v.workload(pod.Pod),
+		}
+	}
+	c := pod.consumer
+	v.buffer = addContainers(v.buffer[:0], pod.Pod, usesOf(pod.Pod, o.Claim.Name, o.Request))
+	c.Containers = v.containers.keep(v.buffer)
+	return c
+}
+
+// stateOf says how far a pod is. Its status is written by the kubelet, which ends a
+// pod only when all its containers have.
+func stateOf(pod *corev1.Pod) PodState {
+	switch {
+	case pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed:
+		return Gone
+	case pod.DeletionTimestamp != nil:
+		return Terminating
+	case hasStarted(pod):
+		return Running
+	}
+	return Waiting
+}
+
+// hasStarted says whether a container of the pod has ever started.
+func hasStarted(pod *corev1.Pod) bool {
+	if pod.Status.Phase == corev1.PodRunning {
+		return true
+	}
+	started := func(statuses []corev1.ContainerStatus) bool {
+		for i := range statuses {
+			s := &statuses[i]
+			if s.State.Running != nil || s.RestartCount > 0 || ran(s.State.Terminated) || ran(s.LastTerminationState.Terminated) {
+				return true
+			}
+		}
+		return false
+	}
+	return started(pod.Status.InitContainerStatuses) || started(pod.Status.ContainerStatuses) ||
+		started(pod.Status.EphemeralContainerStatuses)
+}
+
+// ran says whether a container that has ended did start: one that the runtime could
+// not start has the Unix epoch as the time when it did.
+func ran(end *corev1.ContainerStateTerminated) bool {
+	return end != nil && end.StartedAt.Unix() > 0
+}
+
+// addContainers adds the pod's containers that use something: init containers and
+// sidecars, the regular ones, ephemeral ones. The API lets no ephemeral container use
+// claims as yet.
+func addContainers(containers []Container, pod *corev1.Pod, u uses) []Container {
+	ids := runningIDs{statuses: pod.Status.InitContainerStatuses}
+	for i := range pod.Spec.InitContainers {
+		c := &pod.Spec.InitContainers[i]
+		if !u.by(c.Name, c.Resources.Claims) {
+			continue
+		}
+		kind := InitContainer
+		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+			kind = Sidecar
+		}
+		containers = append(containers, Container{Name: c.Name, Kind: kind, ID: ids.of(c.Name)})
+	}
+	ids = runningIDs{statuses: pod.Status.ContainerStatuses}
+	for i := range pod.Spec.Containers {
+		if c := &pod.Spec.Containers[i]; u.by(c.Name, c.Resources.Claims) {
+			containers = append(containers, Container{Name: c.Name, Kind: RegularContainer, ID: ids.of(c.Name)})
+		}
+	}
+	ids = runningIDs{statuses: pod.Status.EphemeralContainerStatuses}
+	for i := range pod.Spec.EphemeralContainers {
+		if c := &pod.Spec.EphemeralContainers[i]; u.by(c.Name, c.Resources.Claims) {
+			containers = append(containers, Container{Name: c.Name, Kind: EphemeralContainer, ID: ids.of(c.Name)})
+		}
+	}
+	return containers
+}
+
+// runningIDs finds the runtime's ids of containers of one kind that run now.
+type runningIDs struct {
+	statuses []corev1.ContainerStatus
+	byName   map[string]*corev1.ContainerStatus
+}
+
+// of is empty for a container that does not run.
+func (r *runningIDs) of(container string) string {
+	status := r.find(container)
+	if status == nil || status.State.Running == nil {
+		return ""
+	}
+	_, id, _ := strings.Cut(status.ContainerID, "://")
+	return id
+}
+
+func (r *runningIDs) find(container string) *corev1.ContainerStatus {
+	const few = 16
+	if len(r.statuses) <= few {
+		for i := range r.statuses {
+			if r.statuses[i].Name == container {
+				return &r.statuses[i]
+			}
+		}
+		return nil
+	}
+	if r.byName == nil {
+		// Nobody's pod takes the square of its containers.
+		r.byName = make(map[string]*corev1.ContainerStatus, len(r.statuses))
+		for i := range r.statuses {
+			r.byName[r.statuses[i].Name] = &r.statuses[i]
+		}
+	}
+	return r.byName[container]
+}
+
+// chunks keeps many short slices in few large arrays.
+type chunks[T any] struct{ free []T }
+
+// keep returns a copy of a slice, nil of an empty one.
+func (c *chunks[T]) keep(s []T) []T {
+	const length = 256
+	if len(s) == 0 {
+		return nil
+	}
+	if len(s) > len(c.free) {
+		c.free = make([]T, max(length, len(s)))
+	}
+	n := copy(c.free, s)
+	kept := c.free[:n:n]
+	c.free = c.free[n:]
+	return kept
+}
