@@ -38,6 +38,10 @@ func TestABadCallIsOneLineAndStatusTwo(t *testing.T) {
 		{"relative fake machine", []string{"--node-name=a", "--fake-machine=m"}, nil, []string{`--fake-machine "m"`, "absolute"}},
 		{"driver name", []string{"--node-name=a", "--driver-name=GPU"}, nil, []string{`--driver-name "GPU"`}},
 		{"metrics address", []string{"--node-name=a", "--metrics-address=8080"}, nil, []string{`--metrics-address "8080"`}},
+		{"ownership address", []string{"--node-name=a", "--ownership-http-address=8081"}, nil, []string{`--ownership-http-address "8081"`, "localhost:8081"}},
+		{"ownership over HTTP without ownership", []string{"--node-name=a", "--ownership=false", "--ownership-http-address=:8081"}, nil, []string{"--ownership-http-address", "need --ownership"}},
+		{"relative mapping folder", []string{"--node-name=a", "--dcgm-job-mapping-dir=m"}, nil, []string{`--dcgm-job-mapping-dir "m"`, "absolute"}},
+		{"relative pods socket", []string{"--node-name=a", "--kubelet-pods-socket=s"}, nil, []string{`--kubelet-pods-socket "s"`, "absolute"}},
 		{"exclusion", []string{"--node-name=a", "--exclude-devices=0"}, nil, []string{`"0"`, "UUID"}},
 		{"log format", []string{"--node-name=a", "--logging-format=xml"}, nil, []string{"xml", "text", "json"}},
 		{"verbosity", []string{"-v=much"}, nil, []string{`"much"`}},
@@ -89,6 +93,17 @@ func TestSettingsComeFromFlagsThenFromTheEnvironment(t *testing.T) {
 	for i := range want {
 		if got[i] != want[i] {
 			t.Errorf("setting %d is %v, want %v", i, got[i], want[i])
+		}
+	}
+}
+
+func TestTheKubeletsPodsAreBesideItsPlugins(t *testing.T) {
+	for plugins, want := range map[string]string{
+		defaultOptions().config.PluginsDir: "/var/lib/kubelet/pods-api/pods-api.sock",
+		"/srv/k0s/kubelet/plugins/":        "/srv/k0s/kubelet/pods-api/pods-api.sock",
+	} {
+		if got := podsSocket(plugins); got != want {
+			t.Errorf("with plugins in %q the socket is %s, want %s", plugins, got, want)
 		}
 	}
 }

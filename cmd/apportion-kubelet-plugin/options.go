@@ -45,7 +45,7 @@ func defaultOptions() *options {
 			PluginsDir: kubeletplugin.KubeletPluginsDir, RegistrarDir: kubeletplugin.KubeletRegistryDir,
 			DriverRoot: "/driver-root", HostDriverRoot: "/", HookPath: "/usr/bin/nvidia-cdi-hook",
 			LimitHookPath:   "/usr/bin/apportion-cdi-hook",
-			HealthcheckPort: 51515, MetricsAddress: ":8080",
+			HealthcheckPort: 51515, MetricsAddress: ":8080", Ownership: true,
 		},
 		pollInterval: 10 * time.Second,
 		logging:      logsapi.NewLoggingConfiguration(),
@@ -69,6 +69,10 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 	flags.IntVar(&c.HealthcheckPort, "healthcheck-port", c.HealthcheckPort, "TCP port of the gRPC health service; -1 for none.")
 	flags.StringVar(&c.MetricsAddress, "metrics-address", c.MetricsAddress, "Where /metrics and /healthz are served; empty for nowhere.")
 	flags.BoolVar(&c.Pprof, "pprof", false, "Also serve /debug/pprof at --metrics-address.")
+	flags.BoolVar(&c.Ownership, "ownership", c.Ownership, "Say on the socket ownership.sock in the driver's folder who holds which device.")
+	flags.StringVar(&c.OwnershipHTTPAddress, "ownership-http-address", "", `Where GET /ownership says it too, such as "localhost:8081"; to everybody who can connect. Empty for nowhere.`)
+	flags.StringVar(&c.DCGMJobMappingDir, "dcgm-job-mapping-dir", "", "Folder in which a dcgm-exporter finds the owners of GPUs (its DCGM_HPC_JOB_MAPPING_DIR); empty for none.")
+	flags.StringVar(&c.KubeletPodsSocket, "kubelet-pods-socket", "", "Socket of the kubelet's Pods API; pods-api/pods-api.sock beside --kubelet-plugins-directory-path if empty. Where there is none, pods come from the API server.")
 	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "Kubeconfig file; the pod's service account is used if empty.")
 	o.sharing.addFlags(flags)
 	flags.IntSliceVar(&o.ignoreXIDs, "ignore-xids", nil, "Xid errors after which a GPU is still used, beside those that are an application's own fault.")
@@ -93,8 +97,17 @@ func (o *options) complete() error {
 			errs = append(errs, fmt.Errorf("%s %q: give an absolute path", f.flag, f.path))
 		}
 	}
-	if o.fakeMachine != "" && !filepath.IsAbs(o.fakeMachine) {
-		errs = append(errs, fmt.Errorf("--fake-machine %q: give an absolute path", o.fakeMachine))
+	for _, f := range []struct{ flag, path string }{
+		{"--fake-machine", o.fakeMachine},
+		{"--dcgm-job-mapping-dir", o.config.DCGMJobMappingDir},
+		{"--kubelet-pods-socket", o.config.KubeletPodsSocket},
+	} {
+		if f.path != "" && !filepath.IsAbs(f.path) {
+			errs = append(errs, fmt.Errorf("%s %q: give an absolute path", f.flag, f.path))
+		}
+	}
+	if o.config.KubeletPodsSocket == "" {
+		o.config.KubeletPodsSocket = podsSocket(o.config.PluginsDir)
 	}
 	errs = append(errs, service.CheckLogging(o.logging))
 	o.config.Policy = devicemodel.Policy{Exclude: o.exclude, MemoryEnforcement: memoryEnforcement(o.fakeMachine != "")}
@@ -108,6 +121,12 @@ func (o *options) complete() error {
 		return err
 	}
 	return service.ApplyLogging(o.logging)
+}
+
+// podsSocket is where the kubelet serves its pods: in its root folder, as the plugins'
+// is (k8s.io/kubernetes/pkg/kubelet, getPodsAPIDir and ListenAndServePods).
+func podsSocket(plugins string) string {
+	return filepath.Join(filepath.Dir(filepath.Clean(plugins)), "pods-api", "pods-api.sock")
 }
 
 // run wires the driver and serves until ctx ends.

@@ -10,21 +10,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
-	"path/filepath"
 	"reflect"
 	"sync"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/kubernetes"
 	metadatav1beta1 "k8s.io/dynamic-resource-allocation/api/metadata/v1beta1"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 	"k8s.io/klog/v2"
-	"tags.cncf.io/container-device-interface/pkg/parser"
 
 	"apportion.dev/apportion/pkg/atomicfile"
 	"apportion.dev/apportion/pkg/cdi"
@@ -34,93 +30,6 @@ import (
 	"apportion.dev/apportion/pkg/prepare"
 	"apportion.dev/apportion/pkg/timeslice"
 )
-
-// Config says who this driver is and where things are. Paths are absolute.
-type Config struct {
-	// DriverName is the name in slices and claims, NodeName that of the node and
-	// of its pool.
-	DriverName, NodeName string
-	// CDIRoot is the folder for CDI specs.
-	CDIRoot string
-	// PluginsDir and RegistrarDir are the kubelet's folders for plugins' data
-	// and for their registration.
-	PluginsDir, RegistrarDir string
-	// DriverRoot is where this process sees the folder under which the NVIDIA
-	// driver is installed, HostDriverRoot where the container runtime sees it.
-	DriverRoot, HostDriverRoot string
-	// HookPath is the nvidia-cdi-hook program that is installed for the container
-	// runtime, LimitHookPath the apportion-cdi-hook program; empty if the one at its
-	// place is to be used as it is. LimitHookArgs tell the latter where the driver is
-	// on the host.
-	HookPath, LimitHookPath string
-	LimitHookArgs           []string
-	// BootID identifies this boot of the machine.
-	BootID string
-	// Policy says which devices are offered, and how.
-	Policy devicemodel.Policy
-	// HealthcheckPort is the TCP port of the gRPC health service, 0 for any,
-	// negative for none.
-	HealthcheckPort int
-	// MetricsAddress is where /metrics and /healthz are served, for example
-	// ":8080"; empty for nowhere. Pprof adds /debug/pprof.
-	MetricsAddress string
-	Pprof          bool
-}
-
-// Dir is the driver's own folder on the node.
-func (c Config) Dir() string { return filepath.Join(c.PluginsDir, c.DriverName) }
-
-// HookOnHost and LimitHookOnHost are where the container runtime finds the hooks.
-func (c Config) HookOnHost() string      { return filepath.Join(c.Dir(), "nvidia-cdi-hook") }
-func (c Config) LimitHookOnHost() string { return filepath.Join(c.Dir(), "apportion-cdi-hook") }
-
-// MPSDir is the folder of the program that runs MPS daemons.
-func (c Config) MPSDir() string { return filepath.Join(c.Dir(), "mps") }
-
-// pluginSocket and registrationSocket are where the helper library listens.
-func (c Config) pluginSocket() string { return filepath.Join(c.Dir(), "dra.sock") }
-func (c Config) registrationSocket() string {
-	return filepath.Join(c.RegistrarDir, c.DriverName+"-reg.sock")
-}
-
-const (
-	// maxSocketPath is the longest path that a Unix socket can be bound to
-	// (sun_path without its end).
-	maxSocketPath = 107
-	// maxDriverName is the API's limit (ResourceSlice.spec.driver).
-	maxDriverName = 63
-)
-
-// Validate returns an error that names each bad value and the way out.
-func (c Config) Validate() error {
-	var errs []error
-	if c.NodeName == "" {
-		errs = append(errs, errors.New("the node's name is not known: set --node-name or NODE_NAME"))
-	}
-	if c.NodeName != "" && len(validation.IsDNS1123Subdomain(c.NodeName)) > 0 {
-		errs = append(errs, fmt.Errorf("--node-name %q is no name of a node: give that of the Node object", c.NodeName))
-	}
-	// The name is also the vendor of CDI specs, which starts with a letter.
-	if len(c.DriverName) > maxDriverName || len(validation.IsDNS1123Subdomain(c.DriverName)) > 0 || parser.ValidateVendorName(c.DriverName) != nil {
-		errs = append(errs, fmt.Errorf("--driver-name %q cannot be the name of a driver: give a DNS name of at most %d characters in lower case that starts with a letter, such as gpu.apportion.dev", c.DriverName, maxDriverName))
-	}
-	for _, socket := range []struct{ flag, path string }{
-		{"--kubelet-plugins-directory-path", c.pluginSocket()},
-		{"--kubelet-registrar-directory-path", c.registrationSocket()},
-	} {
-		if len(socket.path) > maxSocketPath {
-			errs = append(errs, fmt.Errorf("the socket %s has a path of %d bytes, at most %d are possible: choose a shorter %s or --driver-name", socket.path, len(socket.path), maxSocketPath, socket.flag))
-		}
-	}
-	if c.HealthcheckPort > 65535 {
-		errs = append(errs, fmt.Errorf("--healthcheck-port %d is not a port: give 0 to 65535, or -1 for none", c.HealthcheckPort))
-	}
-	if _, _, err := net.SplitHostPort(c.MetricsAddress); c.MetricsAddress != "" && err != nil {
-		errs = append(errs, fmt.Errorf("--metrics-address %q is no address to listen at: give host:port, such as :8080, or nothing", c.MetricsAddress))
-	}
-	errs = append(errs, c.Policy.Validate())
-	return errors.Join(errs...)
-}
 
 // Providers are what the driver works with.
 type Providers struct {
@@ -139,6 +48,7 @@ type Driver struct {
 	preparer *prepare.Preparer
 	events   *eventRecorder
 	status   *statusWriter
+	owners   *owners
 	calls    callGate
 	fail     context.CancelCauseFunc
 
@@ -155,7 +65,7 @@ type Driver struct {
 	gatesLost []string
 
 	// owned are the partitions that claims made, as of the last reading.
-	owned ownership
+	owned ownedPartitions
 
 	// updating is held while the node, its model or the gates change. recheck has a
 	// value when there is a reason beside the hardware to build the model anew.
@@ -229,16 +139,17 @@ func (d *Driver) reconcile(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	d.owners = d.newOwners()
 	d.preparer, err = prepare.New(prepare.Options{
 		Driver: d.config.DriverName, Pool: d.config.NodeName, Dir: d.config.Dir(), BootID: d.config.BootID,
 		Specs: specs, Partitions: mig.New(d.Library), Compute: newCompute(d.config), TimeSlices: timeslice.New(d.config.DriverRoot),
 		LimitHook: d.config.limitHook, Resolve: d.resolve, DriverVersion: d.driverVersion,
-		Damaged: d.recordDamaged(ctx), Repaired: d.recordRepaired(ctx), Observe: d.Metrics.observePhase,
+		Damaged: d.recordDamaged(ctx), Repaired: d.recordRepaired(ctx), Changed: d.owners.changed, Observe: d.Metrics.observePhase,
 	})
 	if err != nil {
 		return err
 	}
-	d.setNode(ctx, node, d.ownership(ctx, node))
+	d.setNode(ctx, node, d.ownedPartitions(ctx, node))
 	if err := d.preparer.Reconcile(ctx); err != nil {
 		// One claim's trouble must not keep the node from serving the others; the
 		// kubelet's next call for that claim meets it again.
@@ -272,13 +183,14 @@ func (d *Driver) serve(ctx, background context.Context) error {
 	defer helper.Stop()
 	defer d.calls.drain()
 
-	servers, err := startServers(ctx, d.config, d.Metrics)
+	servers, err := startServers(ctx, d.config, d.Metrics, d.owners.handler())
 	if err != nil {
 		return err
 	}
 	defer servers.stop()
 	var workers sync.WaitGroup
 	defer workers.Wait()
+	workers.Go(func() { d.owners.run(ctx) })
 	workers.Go(func() {
 		d.learnGates(ctx)
 		d.lookAgain(ctx)
@@ -330,7 +242,7 @@ func (d *Driver) follow(ctx context.Context, node inventory.Node) {
 
 // setNode makes node what everybody sees, and tells of GPUs with problems. The caller
 // holds d.updating, or nobody else runs yet.
-func (d *Driver) setNode(ctx context.Context, node inventory.Node, owned ownership) {
+func (d *Driver) setNode(ctx context.Context, node inventory.Node, owned ownedPartitions) {
 	// Preparing claims waits for nothing here: building takes milliseconds.
 	model := devicemodel.Build(owned.foreignOnly(node), d.policy(owned))
 	d.mu.Lock()
@@ -339,12 +251,13 @@ func (d *Driver) setNode(ctx context.Context, node inventory.Node, owned ownersh
 	close(d.changed)
 	d.changed = make(chan struct{})
 	d.mu.Unlock()
+	d.owners.changed()
 	d.Metrics.setDevices(model)
 	d.reportProblems(ctx, oldNode, node, old, model)
 }
 
 // policy is the administrator's, with what the cluster and the claims add to it.
-func (d *Driver) policy(owned ownership) devicemodel.Policy {
+func (d *Driver) policy(owned ownedPartitions) devicemodel.Policy {
 	d.mu.Lock()
 	gates := d.gates
 	d.mu.Unlock()

@@ -11,15 +11,15 @@ import (
 	"apportion.dev/apportion/pkg/prepare"
 )
 
-// ownership says which of a node's MIG partitions claims made. The hardware does
+// ownedPartitions says which of a node's MIG partitions claims made. The hardware does
 // not know: all others are somebody else's.
-type ownership struct {
+type ownedPartitions struct {
 	// ours are the partitions that a record named before or after the hardware was
 	// read; lost those of prepared claims that were not there.
 	ours, lost []prepare.HeldPartition
 }
 
-func (o ownership) held() []devicemodel.HeldPartition {
+func (o ownedPartitions) held() []devicemodel.HeldPartition {
 	var out []devicemodel.HeldPartition
 	for _, p := range o.ours {
 		if p.Instance != nil {
@@ -29,7 +29,7 @@ func (o ownership) held() []devicemodel.HeldPartition {
 	return out
 }
 
-func (o ownership) missing() []devicemodel.MissingPartition {
+func (o ownedPartitions) missing() []devicemodel.MissingPartition {
 	var out []devicemodel.MissingPartition
 	for _, p := range o.lost {
 		out = append(out, devicemodel.MissingPartition{GPU: p.GPU, Profile: p.Placement.Profile, Start: p.Placement.Start})
@@ -38,7 +38,7 @@ func (o ownership) missing() []devicemodel.MissingPartition {
 }
 
 // foreignOnly is the node without the partitions that claims made.
-func (o ownership) foreignOnly(node inventory.Node) inventory.Node {
+func (o ownedPartitions) foreignOnly(node inventory.Node) inventory.Node {
 	node.GPUs = slices.Clone(node.GPUs)
 	for i := range node.GPUs {
 		gpu := &node.GPUs[i]
@@ -66,16 +66,16 @@ func exists(node inventory.Node, p prepare.HeldPartition) bool {
 	})
 }
 
-// ownership compares a node that was just read with the records as they are now.
-func (d *Driver) ownership(ctx context.Context, node inventory.Node) ownership {
+// ownedPartitions compares a node that was just read with the records as they are now.
+func (d *Driver) ownedPartitions(ctx context.Context, node inventory.Node) ownedPartitions {
 	return compare(node, nil, d.records(ctx))
 }
 
 // compare works out the ownership of what was read between two looks at the
 // records. A partition that either look knows is ours, and one is lost only if
 // both looks know it as ready, since it may be made or undone meanwhile.
-func compare(node inventory.Node, before, after []prepare.HeldPartition) ownership {
-	o := ownership{ours: slices.Clone(after)}
+func compare(node inventory.Node, before, after []prepare.HeldPartition) ownedPartitions {
+	o := ownedPartitions{ours: slices.Clone(after)}
 	for _, p := range before {
 		same := func(q prepare.HeldPartition) bool { return q.Device == p.Device }
 		i := slices.IndexFunc(after, same)
@@ -110,8 +110,8 @@ func (d *Driver) records(ctx context.Context) []prepare.HeldPartition {
 // moment while claims were being prepared: where it seems to have partitions that
 // nobody of ours made, or to lack one of ours, it is read again between two looks
 // at the records.
-func (d *Driver) settle(ctx context.Context, node inventory.Node) (inventory.Node, ownership) {
-	owned := d.ownership(ctx, node)
+func (d *Driver) settle(ctx context.Context, node inventory.Node) (inventory.Node, ownedPartitions) {
+	owned := d.ownedPartitions(ctx, node)
 	if !d.surprising(node, owned) {
 		owned.lost = d.stillLost(node, owned)
 		return node, owned
@@ -126,7 +126,7 @@ func (d *Driver) settle(ctx context.Context, node inventory.Node) (inventory.Nod
 
 // surprising says whether somebody else seems to have changed the partitions since
 // the last reading.
-func (d *Driver) surprising(node inventory.Node, owned ownership) bool {
+func (d *Driver) surprising(node inventory.Node, owned ownedPartitions) bool {
 	d.mu.Lock()
 	known := d.owned.foreignOnly(d.node)
 	lost := d.owned.lost
@@ -151,7 +151,7 @@ func hasInstance(node inventory.Node, gpu string, instance inventory.MIGInstance
 }
 
 // stillLost are the partitions that were lost before and are not back.
-func (d *Driver) stillLost(node inventory.Node, owned ownership) []prepare.HeldPartition {
+func (d *Driver) stillLost(node inventory.Node, owned ownedPartitions) []prepare.HeldPartition {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(d.owned.lost), func(p prepare.HeldPartition) bool {

@@ -53,6 +53,12 @@ func newRig(t *testing.T, gpus ...string) *rig {
 // newRigWith is a rig whose API server has feature gates off.
 func newRigWith(t *testing.T, gatesOff []string, gpus ...string) *rig {
 	t.Helper()
+	return newRigConfigured(t, gatesOff, func(*Config) {}, gpus...)
+}
+
+// newRigConfigured is a rig whose driver is configured otherwise.
+func newRigConfigured(t *testing.T, gatesOff []string, change func(*Config), gpus ...string) *rig {
+	t.Helper()
 	// A socket's path is short.
 	dir, err := os.MkdirTemp("", "drv")
 	if err != nil {
@@ -87,6 +93,7 @@ func newRigWith(t *testing.T, gatesOff []string, gpus ...string) *rig {
 		slice.Name = fmt.Sprintf("%s%d", slice.GenerateName, names.Add(1))
 		return false, nil, nil
 	})
+	change(&r.config)
 	r.start()
 	return r
 }

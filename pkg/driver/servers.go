@@ -24,11 +24,12 @@ import (
 // servers are the gRPC health service and the HTTP endpoints.
 type servers struct {
 	grpc *grpc.Server
-	http *http.Server
+	http []*http.Server
 	wg   sync.WaitGroup
 }
 
-func startServers(ctx context.Context, c Config, m *Metrics) (*servers, error) {
+// startServers starts what is wanted. owners answers at OwnershipHTTPAddress.
+func startServers(ctx context.Context, c Config, m *Metrics, owners http.Handler) (*servers, error) {
 	s := &servers{}
 	logger := klog.FromContext(ctx)
 	if c.HealthcheckPort >= 0 {
@@ -45,29 +46,43 @@ func startServers(ctx context.Context, c Config, m *Metrics) (*servers, error) {
 			}
 		})
 	}
-	if c.MetricsAddress != "" {
-		listener, err := net.Listen("tcp", c.MetricsAddress)
+	for _, endpoint := range []struct {
+		what, flag, address string
+		handler             http.Handler
+	}{
+		{"metrics", "--metrics-address", c.MetricsAddress, httpHandler(c, m)},
+		{"ownership", "--ownership-http-address", c.OwnershipHTTPAddress, owners},
+	} {
+		if endpoint.address == "" {
+			continue
+		}
+		listener, err := net.Listen("tcp", endpoint.address)
 		if err != nil {
 			s.stop()
-			return nil, fmt.Errorf("metrics: %w; choose another --metrics-address", err)
+			return nil, fmt.Errorf("%s: %w; choose another %s", endpoint.what, err, endpoint.flag)
 		}
-		s.http = &http.Server{Handler: httpHandler(c, m), ReadHeaderTimeout: 10 * time.Second}
-		logger.V(1).Info("HTTP endpoints listen", "address", listener.Addr())
-		s.wg.Go(func() {
-			if err := s.http.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-				logger.Error(err, "HTTP endpoints ended")
-			}
-		})
+		s.serveHTTP(logger, listener, endpoint.handler)
 	}
 	return s, nil
+}
+
+func (s *servers) serveHTTP(logger klog.Logger, listener net.Listener, handler http.Handler) {
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second}
+	s.http = append(s.http, server)
+	logger.V(1).Info("HTTP endpoints listen", "address", listener.Addr())
+	s.wg.Go(func() {
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			logger.Error(err, "HTTP endpoints ended")
+		}
+	})
 }
 
 func (s *servers) stop() {
 	if s.grpc != nil {
 		s.grpc.Stop()
 	}
-	if s.http != nil {
-		_ = s.http.Close()
+	for _, server := range s.http {
+		_ = server.Close()
 	}
 	s.wg.Wait()
 }

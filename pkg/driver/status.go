@@ -129,6 +129,8 @@ type deviceData struct {
 	DriverVersion string            `json:"driverVersion,omitempty"`
 	Consumed      map[string]string `json:"consumedCapacity,omitempty"`
 	AdminAccess   bool              `json:"adminAccess,omitempty"`
+	// MemoryLimitBytes is what each container may use of a share's GPU.
+	MemoryLimitBytes *int64 `json:"memoryLimitBytes,omitempty"`
 }
 
 // statusDevices says for each device and share of a claim that it is ready, and
@@ -142,6 +144,9 @@ func statusDevices(c Config, record *prepare.Record, model *devicemodel.Model) [
 		}
 		seen[device.CDIDevice] = true
 		data := deviceData{UUID: device.GPU, Consumed: device.Consumed, AdminAccess: device.AdminAccess}
+		if device.MemoryLimit != nil {
+			data.MemoryLimitBytes = &device.MemoryLimit.Hard
+		}
 		if device.Placement != nil {
 			data.ParentUUID, data.Profile = device.GPU, device.Placement.Profile
 		}
