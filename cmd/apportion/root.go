@@ -78,7 +78,7 @@ shows what a node would publish, without a cluster, and makes fake GPUs.`,
 	})
 	cmd.CompletionOptions.HiddenDefaultCmd = true
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	cmd.AddCommand(newInventoryCommand(name), newFakeCommand(name))
+	cmd.AddCommand(newInventoryCommand(name), newFakeCommand(name), newOwnersCommand(name))
 	return cmd
 }
 

@@ -1,0 +1,250 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"apportion.dev/apportion/pkg/ownership"
+)
+
+// ownersOptions are the flags of "owners".
+type ownersOptions struct {
+	kubeconfig string
+	context    string
+	driverName string
+	socket     string
+	node       string
+	namespace  string
+	pod        string
+	gpu        string
+	by         *outputFlag
+	output     *outputFlag
+	watch      bool
+
+	// podNamespace and podName are --pod taken apart; the namespace may be empty.
+	podNamespace, podName string
+	// program is how the program is called, for hints.
+	program string
+	surroundings
+}
+
+// surroundings are what the command meets outside of the program.
+type surroundings struct {
+	// connect makes the clients of the cluster that the flags name.
+	connect func(kubeconfig, context string) (*clients, error)
+	// dial makes a client of the ownership service behind a socket.
+	dial func(socket string) (nodeClient, error)
+	now  func() time.Time
+	// terminal gives the size of the terminal to which is written, in characters;
+	// ok is false for what is none.
+	terminal func(io.Writer) (width, height int, ok bool)
+}
+
+func newOwnersCommand(name string) *cobra.Command {
+	return newOwnersCommandIn(name, surroundings{
+		connect: connect, dial: dialNode, now: time.Now, terminal: terminalSize,
+	})
+}
+
+func newOwnersCommandIn(name string, s surroundings) *cobra.Command {
+	o := &ownersOptions{
+		program: name, surroundings: s,
+		output: newOutputFlag("table", "wide", "json", "yaml"),
+		by:     &outputFlag{allowed: []string{byNamespace, byWorkload, byNode}},
+	}
+	cmd := &cobra.Command{
+		Use:   "owners",
+		Short: "Show who holds which GPU, partition or share",
+		Long: `Shows which claims hold which GPUs, partitions and shares, and the pods and containers
+that use them: of the whole cluster or, with --node, of one node, from the API server;
+with --socket, of the node on which it runs, from the node driver itself.
+
+GPUS is the part of a GPU that is held, MEMORY the memory of that part. A claim that
+several pods use has a line for each. In a terminal that is too narrow for the table,
+its columns stand below each other. --by sums up the parts of GPUs, and SHARE is the
+percentage of all GPUs, or of a node's.`,
+		Example: lines(
+			"# Who holds what?",
+			name+" owners",
+			"# Who is on this GPU, or on a partition of it?",
+			name+" owners --gpu GPU-4f3a1b2c-8d0e-4c55-9d3b-0f6a7c1e2d34",
+			"# Where does this pod run, and who else is there?",
+			name+" owners --pod team-a/train-0 -o wide",
+			"# How much does each team use, and how much is free?",
+			name+" owners --by namespace",
+			"# On a node, without the API server",
+			name+" owners --socket /var/lib/kubelet/plugins/gpu.apportion.dev/ownership.sock",
+		),
+		Args: arguments(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.complete(cmd); err != nil {
+				return err
+			}
+			return harmless(o.run(cmd))
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "Path of the kubeconfig file (environment: KUBECONFIG).")
+	flags.StringVar(&o.context, "context", "", "Context of the kubeconfig file.")
+	flags.StringVar(&o.driverName, "driver-name", "gpu.apportion.dev", "Name of the DRA driver.")
+	flags.StringVar(&o.socket, "socket", "", "Socket of the node driver's ownership service, in place of the API server.")
+	flags.StringVar(&o.node, "node", "", "Only the GPUs of this node.")
+	flags.StringVarP(&o.namespace, "namespace", "n", "", "Only claims of this namespace; those of all by default.")
+	flags.StringVar(&o.pod, "pod", "", "Only what this pod uses, as name or namespace/name.")
+	flags.StringVar(&o.gpu, "gpu", "", "Only this GPU with its partitions and shares, or only this partition: UUID or device name.")
+	flags.Var(o.by, "by", "Sum up by namespace, workload or node.")
+	flags.VarP(o.output, "output", "o", "Form of the output.")
+	flags.BoolVarP(&o.watch, "watch", "w", false, "Show it again whenever something has changed.")
+	return cmd
+}
+
+// complete checks the flags and fills in what follows from them.
+func (o *ownersOptions) complete(cmd *cobra.Command) error {
+	for _, name := range []string{"kubeconfig", "context", "node", "driver-name"} {
+		if o.socket != "" && cmd.Flags().Changed(name) {
+			return usagef("give only one of --socket and --%s", name)
+		}
+	}
+	// A variable that is not set must not show what nobody asked for.
+	for _, name := range []string{"socket", "node", "namespace", "pod", "gpu", "driver-name"} {
+		if f := cmd.Flags().Lookup(name); f.Changed && f.Value.String() == "" {
+			return usagef("--%s is empty: give a value, or leave it out", name)
+		}
+	}
+	if o.by.value != "" && (o.pod != "" || o.gpu != "") {
+		return usagef("--by cannot be combined with --pod and --gpu, as what they leave out would be missing from the sums")
+	}
+	return o.completePod()
+}
+
+func (o *ownersOptions) completePod() error {
+	o.podName = o.pod
+	if namespace, name, qualified := strings.Cut(o.pod, "/"); qualified {
+		o.podNamespace, o.podName = namespace, name
+		if namespace == "" || name == "" || strings.Contains(name, "/") {
+			return usagef("--pod %q is neither a name nor namespace/name", o.pod)
+		}
+		if o.namespace != "" && o.namespace != namespace {
+			return usagef("--pod %q is not in --namespace %q", o.pod, o.namespace)
+		}
+		// Nothing else need be read.
+		o.namespace = namespace
+	}
+	o.podNamespace = o.namespace
+	return nil
+}
+
+// source is where is known who holds what.
+type source interface {
+	// read gives what holds now.
+	read(ctx context.Context) (view, error)
+	// follow calls show with what holds now, and again whenever it may have changed,
+	// one call after the other, until the context ends, or show or the source fails.
+	follow(ctx context.Context, show func(view) error) error
+}
+
+// view is who holds what at one moment.
+type view struct {
+	// owners are those of the driver, the namespace and the node that were asked for.
+	owners []ownership.Owner
+	// hardware is nil where what there is in GPUs is not known.
+	hardware *hardware
+	// partial is true if others may hold something of the same hardware.
+	partial bool
+	// hasPod says whether a pod is there; nil where that is not known.
+	hasPod func(namespace, name string) bool
+	// problem says why something may be stale or missing, empty if nothing is.
+	problem string
+}
+
+func (o *ownersOptions) source() (source, error) {
+	if o.socket != "" {
+		client, err := o.dial(o.socket)
+		if err != nil {
+			return nil, err
+		}
+		return &nodeSource{client: client, socket: o.socket, namespace: o.namespace}, nil
+	}
+	clients, err := o.connect(o.kubeconfig, o.context)
+	if err != nil {
+		return nil, err
+	}
+	return &clusterSource{
+		clients: clients, driver: o.driverName, namespace: o.namespace, node: o.node,
+		// Who made a pod's maker is asked for where it is shown.
+		workloads: o.by.value == byWorkload || o.output.value != "table",
+	}, nil
+}
+
+func (o *ownersOptions) run(cmd *cobra.Command) error {
+	source, err := o.source()
+	if err != nil {
+		return err
+	}
+	if o.watch {
+		shown := &screen{options: o, out: cmd.OutOrStdout()}
+		shown.width, shown.height, shown.terminal = o.terminal(shown.out)
+		err := source.follow(cmd.Context(), shown.show)
+		if errors.Is(err, context.Canceled) && cmd.Context().Err() != nil {
+			return nil // That is how a watch ends.
+		}
+		return err
+	}
+	v, err := source.read(cmd.Context())
+	if err != nil {
+		return err
+	}
+	return o.showOnce(cmd, v)
+}
+
+// showOnce prints what there is, and on stderr what else there is to say, so that
+// stdout has the table alone.
+func (o *ownersOptions) showOnce(cmd *cobra.Command, v view) error {
+	owners := o.selected(v)
+	if len(owners) == 0 {
+		if err := o.checkNames(v); err != nil {
+			return err
+		}
+	}
+	width, _, _ := o.terminal(cmd.OutOrStdout())
+	if err := o.render(cmd.OutOrStdout(), v, o.now(), width); err != nil {
+		return err
+	}
+	notes := []string{o.problem(v)}
+	if len(owners) == 0 && o.forPeople() && o.by.value == "" {
+		notes = append(notes, o.nothing())
+	}
+	for _, note := range notes {
+		if note == "" {
+			continue
+		}
+		if _, err := fmt.Fprintln(cmd.ErrOrStderr(), visible(note)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// forPeople is false for the forms that programs read.
+func (o *ownersOptions) forPeople() bool {
+	return o.output.value == "table" || o.output.value == "wide"
+}
+
+// nothing says that there is nothing to show.
+func (o *ownersOptions) nothing() string {
+	switch {
+	case o.pod != "":
+		return fmt.Sprintf("Pod %s holds no GPU", o.pod)
+	case o.gpu != "":
+		return fmt.Sprintf("Nobody holds %s", o.gpu)
+	case o.namespace != "":
+		return fmt.Sprintf("Nobody holds a GPU in namespace %s", o.namespace)
+	}
+	return "Nobody holds a GPU"
+}

@@ -1,0 +1,150 @@
+package main
+
+import (
+	"context"
+	"maps"
+	"sync"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/pager"
+
+	"apportion.dev/apportion/pkg/ownership"
+)
+
+// makers knows who made the ReplicaSets and Jobs that pods were made by. It is a
+// refinement: without it, or where they may not be read, a pod's own names must do.
+type makers struct {
+	clients   *clients
+	namespace string
+
+	mu sync.Mutex
+	// known are the workloads behind ReplicaSets and Jobs by UID: themselves, where
+	// nobody made them, and nil for those that are gone.
+	known map[types.UID]*ownership.Workload
+	// refused is why kinds are not asked for again.
+	refused map[schema.GroupVersionResource]error
+}
+
+// intermediate are what stands between a pod and its workload.
+var intermediate = map[schema.GroupKind]schema.GroupVersionResource{
+	{Group: appsv1.GroupName, Kind: "ReplicaSet"}: appsv1.SchemeGroupVersion.WithResource("replicasets"),
+	{Group: batchv1.GroupName, Kind: "Job"}:       batchv1.SchemeGroupVersion.WithResource("jobs"),
+}
+
+// newMakers is nil where nobody wants to know.
+func (s *clusterSource) newMakers() *makers {
+	if !s.workloads {
+		return nil
+	}
+	return &makers{
+		clients: s.clients, namespace: s.namespace,
+		known: map[types.UID]*ownership.Workload{}, refused: map[schema.GroupVersionResource]error{},
+	}
+}
+
+// load reads all ReplicaSets and Jobs; what cannot be read is left out.
+func (m *makers) load(ctx context.Context) {
+	if m == nil {
+		return
+	}
+	for kind, resource := range intermediate {
+		read := func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			return m.clients.metadata.Resource(resource).Namespace(m.namespace).List(ctx, o)
+		}
+		err := pager.New(read).EachListItemWithAlloc(ctx, metav1.ListOptions{}, func(object runtime.Object) error {
+			if o, ok := object.(*metav1.PartialObjectMetadata); ok {
+				m.learn(kind, resource, o)
+			}
+			return nil
+		})
+		if err != nil {
+			m.refuse(resource, err)
+		}
+	}
+}
+
+func (m *makers) learn(kind schema.GroupKind, resource schema.GroupVersionResource, o *metav1.PartialObjectMetadata) *ownership.Workload {
+	w := &ownership.Workload{APIVersion: resource.GroupVersion().String(), Kind: kind.Kind, Name: o.Name}
+	if maker := metav1.GetControllerOfNoCopy(o); maker != nil {
+		w = &ownership.Workload{APIVersion: maker.APIVersion, Kind: maker.Kind, Name: maker.Name}
+	}
+	m.remember(o.UID, w)
+	return w
+}
+
+func (m *makers) remember(uid types.UID, w *ownership.Workload) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.known[uid] = w
+}
+
+func (m *makers) refuse(resource schema.GroupVersionResource, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.refused[resource] = err
+}
+
+// forgive lets be asked for again what failed for another reason than a right that is
+// missing.
+func (m *makers) forgive() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	maps.DeleteFunc(m.refused, func(_ schema.GroupVersionResource, err error) bool { return !apierrors.IsForbidden(err) })
+}
+
+// lookUp gives the workload behind an object; decided is false if it must be asked for.
+func (m *makers) lookUp(uid types.UID, resource schema.GroupVersionResource) (w *ownership.Workload, decided bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	w, known := m.known[uid]
+	return w, known || m.refused[resource] != nil
+}
+
+// of gives a function that finds a pod's workload, for one call of ownership.Join.
+func (m *makers) of(ctx context.Context) func(*corev1.Pod) *ownership.Workload {
+	if m == nil {
+		return nil
+	}
+	m.forgive()
+	return func(pod *corev1.Pod) *ownership.Workload {
+		if w := m.find(ctx, pod); w != nil {
+			return w
+		}
+		return ownership.WorkloadOf(pod)
+	}
+}
+
+// find is nil where there is nobody between the pod and its workload, or the API server
+// does not say who.
+func (m *makers) find(ctx context.Context, pod *corev1.Pod) *ownership.Workload {
+	controller := metav1.GetControllerOfNoCopy(pod)
+	if controller == nil {
+		return nil
+	}
+	kind := schema.FromAPIVersionAndKind(controller.APIVersion, controller.Kind).GroupKind()
+	resource, ok := intermediate[kind]
+	if !ok {
+		return nil
+	}
+	if w, decided := m.lookUp(controller.UID, resource); decided {
+		return w
+	}
+	// It is younger than the list.
+	o, err := m.clients.metadata.Resource(resource).Namespace(pod.Namespace).Get(ctx, controller.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err), err == nil && o.UID != controller.UID:
+		m.remember(controller.UID, nil)
+		return nil
+	case err != nil:
+		m.refuse(resource, err)
+		return nil
+	}
+	return m.learn(kind, resource, o)
+}

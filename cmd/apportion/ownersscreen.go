@@ -1,0 +1,124 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"golang.org/x/term"
+)
+
+// terminalSize is [surroundings.terminal].
+func terminalSize(out io.Writer) (width, height int, ok bool) {
+	file, isFile := out.(*os.File)
+	if !isFile {
+		return 0, 0, false
+	}
+	width, height, err := term.GetSize(int(file.Fd()))
+	return width, height, err == nil
+}
+
+// Control sequences of terminals (ECMA-48).
+const (
+	cursorHome  = "\x1b[H"
+	clearToLine = "\x1b[K"
+	clearBelow  = "\x1b[J"
+)
+
+// screen shows what a watch sees: in a terminal in place of what it showed before,
+// elsewhere below it.
+type screen struct {
+	options       *ownersOptions
+	out           io.Writer
+	terminal      bool
+	width, height int
+
+	shown bool
+	// last is what was shown last, without ages.
+	last string
+}
+
+// show shows a view, unless it would look as what is shown already.
+func (s *screen) show(v view) error {
+	var same bytes.Buffer
+	if err := s.options.render(&same, v, time.Time{}, 0); err != nil {
+		return err
+	}
+	identity := s.options.problem(v) + "\n" + same.String()
+	if s.shown && identity == s.last {
+		return nil
+	}
+	s.shown, s.last = true, identity
+	now := s.options.now()
+	if s.terminal {
+		// The window may have another size by now.
+		s.width, s.height, s.terminal = s.options.terminal(s.out)
+	}
+	var text bytes.Buffer
+	if err := s.options.render(&text, v, now, s.width); err != nil {
+		return err
+	}
+	if s.options.forPeople() {
+		return s.showTable(v, now, text.String())
+	}
+	if s.options.output.value == "yaml" {
+		text.WriteString("---\n")
+	}
+	_, err := s.out.Write(text.Bytes())
+	return err
+}
+
+// showTable shows a table with the time, and what else there is to say.
+func (s *screen) showTable(v view, now time.Time, table string) error {
+	if table == "" {
+		table = s.options.nothing() + "\n"
+	}
+	heading := now.Format(time.RFC3339) + "\n"
+	if problem := s.options.problem(v); problem != "" {
+		heading += strings.ReplaceAll(problem, "\n", " ") + "\n"
+	}
+	var text strings.Builder
+	if !s.terminal {
+		_, err := io.WriteString(s.out, visibleLines(heading)+visibleLines(table)+"\n")
+		return err
+	}
+	text.WriteString(cursorHome)
+	for _, line := range s.fit(visibleLines(heading) + visibleLines(table)) {
+		text.WriteString(line + clearToLine + "\r\n")
+	}
+	text.WriteString(clearBelow)
+	_, err := io.WriteString(s.out, text.String())
+	return err
+}
+
+// visibleLines makes each line visible.
+func visibleLines(text string) string {
+	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
+	for i, line := range lines {
+		lines[i] = visible(line)
+	}
+	return strings.Join(lines, "\n") + "\n"
+}
+
+// fit leaves away what is below the end of the terminal, and says how much that is.
+func (s *screen) fit(text string) []string {
+	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
+	// The cursor stands on the line after the last.
+	room, used := s.height-1, 0
+	for i, line := range lines {
+		rows := 1
+		if s.width > 0 {
+			rows = max(1, (utf8.RuneCountInString(line)+s.width-1)/s.width)
+		}
+		left := len(lines) - i - 1
+		if used+rows > room || used+rows == room && left > 0 {
+			return append(lines[:i:i], fmt.Sprintf("... %d more lines: --gpu, --node, --namespace and --pod show less", left+1))
+		}
+		used += rows
+	}
+	return lines
+}
