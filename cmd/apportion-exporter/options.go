@@ -1,0 +1,196 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	"github.com/prometheus/exporter-toolkit/web"
+	"github.com/spf13/pflag"
+	logsapi "k8s.io/component-base/logs/api/v1"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+	"k8s.io/klog/v2"
+
+	"apportion.dev/apportion/cmd/internal/service"
+	"apportion.dev/apportion/pkg/exporter"
+	"apportion.dev/apportion/pkg/fakegpu"
+	"apportion.dev/apportion/pkg/gpumetrics"
+	"apportion.dev/apportion/pkg/inventory"
+	"apportion.dev/apportion/pkg/ownership/client"
+)
+
+const (
+	// socketName is the ownership service's in the driver's folder.
+	socketName = "ownership.sock"
+	// minInterval is as often as NVML's values change.
+	minInterval = 100 * time.Millisecond
+)
+
+// options are the program's flags.
+type options struct {
+	driverName      string
+	pluginsDir      string
+	ownershipSocket string
+	nodeName        string
+	driverRoot      string
+	nvmlLibrary     string
+	fakeMachine     string
+	collectors      string
+	interval        time.Duration
+	retainEnded     time.Duration
+	address         string
+	webConfig       string
+	logging         *logsapi.LoggingConfiguration
+
+	// fields are the names of those that are exported.
+	fields []string
+	// listening is told where the program listens, once it does; tests wait for it.
+	listening func(net.Addr)
+}
+
+func defaultOptions() *options {
+	return &options{
+		driverName: "gpu.apportion.dev", pluginsDir: kubeletplugin.KubeletPluginsDir, driverRoot: "/driver-root",
+		interval: time.Second, retainEnded: 5 * time.Minute, address: ":9400",
+		logging: logsapi.NewLoggingConfiguration(), listening: func(net.Addr) {},
+	}
+}
+
+func (o *options) addFlags(flags *pflag.FlagSet) {
+	flags.StringVar(&o.driverName, "driver-name", o.driverName, "Name of the DRA driver, the same as that of apportion-kubelet-plugin.")
+	flags.StringVar(&o.pluginsDir, "kubelet-plugins-directory-path", o.pluginsDir, "The kubelet's folder for plugins' data, in which the driver's folder has the socket ownership.sock.")
+	flags.StringVar(&o.ownershipSocket, "ownership-socket", "", "Socket at which the driver says who holds which device; that in --kubelet-plugins-directory-path if empty.")
+	flags.StringVar(&o.nodeName, "node-name", "", "Name of this node, for the label Hostname; the host's own if empty.")
+	flags.StringVar(&o.driverRoot, "container-driver-root", o.driverRoot, "Folder under which this program sees the NVIDIA driver's installation.")
+	flags.StringVar(&o.nvmlLibrary, "nvml-library", "", "Path of libnvidia-ml.so.1; searched for under --container-driver-root if empty.")
+	flags.StringVar(&o.fakeMachine, "fake-machine", "", `Folder of a fake machine made by "apportion fake create", whose GPUs are read in place of real ones.`)
+	flags.StringVarP(&o.collectors, "collectors", "f", "", `File with the fields to export, as lines "NAME, type, help" in DCGM's format; those of DCGM's default list that NVML can give if empty.`)
+	flags.DurationVar(&o.interval, "collect-interval", o.interval, "How often the GPUs are read; when their owners change they are read at once.")
+	flags.DurationVar(&o.retainEnded, "retain-ended", o.retainEnded, "How long the counters of an owner that has gone are still served, so that their last values are scraped.")
+	flags.StringVar(&o.address, "web.listen-address", o.address, "Where /metrics and /healthz are served.")
+	flags.StringVar(&o.webConfig, "web.config.file", "", "File with settings for TLS and authentication, in the format of the Prometheus exporter toolkit; plain HTTP for all if empty.")
+	logsapi.AddFlags(o.logging, flags)
+}
+
+// complete checks the flags and works out what depends on them.
+func (o *options) complete(ctx context.Context) error {
+	var errs []error
+	for _, f := range []struct {
+		flag, path string
+		optional   bool
+	}{
+		{"--kubelet-plugins-directory-path", o.pluginsDir, false}, {"--container-driver-root", o.driverRoot, false},
+		{"--ownership-socket", o.ownershipSocket, true}, {"--fake-machine", o.fakeMachine, true},
+	} {
+		if !filepath.IsAbs(f.path) && !(f.optional && f.path == "") {
+			errs = append(errs, fmt.Errorf("%s %q: give an absolute path", f.flag, f.path))
+		}
+	}
+	if o.driverName == "" || o.driverName != filepath.Base(o.driverName) {
+		errs = append(errs, fmt.Errorf("--driver-name %q cannot be the name of a driver: give a DNS name, such as gpu.apportion.dev", o.driverName))
+	}
+	if o.interval < minInterval {
+		errs = append(errs, fmt.Errorf("--collect-interval %s: give at least %s", o.interval, minInterval))
+	}
+	if o.retainEnded <= 0 {
+		errs = append(errs, fmt.Errorf("--retain-ended %s: give a duration above zero, longer than Prometheus' scrape interval", o.retainEnded))
+	}
+	if _, _, err := net.SplitHostPort(o.address); err != nil {
+		errs = append(errs, fmt.Errorf("--web.listen-address %q: give host:port or :port", o.address))
+	}
+	if err := web.Validate(o.webConfig); err != nil {
+		errs = append(errs, fmt.Errorf("--web.config.file %s: %w", o.webConfig, err))
+	}
+	return errors.Join(append(errs, service.CheckLogging(o.logging), o.defaultNames(), o.readFields(ctx))...)
+}
+
+func (o *options) defaultNames() error {
+	if o.ownershipSocket == "" {
+		o.ownershipSocket = filepath.Join(o.pluginsDir, o.driverName, socketName)
+	}
+	if o.nodeName != "" {
+		return nil
+	}
+	name, err := os.Hostname()
+	if err != nil {
+		return fmt.Errorf("the host's name cannot be read, give --node-name: %w", err)
+	}
+	o.nodeName = name
+	return nil
+}
+
+// readFields reads the list of fields. One made for DCGM has more than NVML can give.
+func (o *options) readFields(ctx context.Context) error {
+	if o.collectors == "" {
+		o.fields = gpumetrics.Default()
+		return nil
+	}
+	file, err := os.Open(o.collectors)
+	if err != nil {
+		return fmt.Errorf("--collectors: %w", err)
+	}
+	known, unknown, err := gpumetrics.ParseCSV(file)
+	if err = errors.Join(err, file.Close()); err != nil {
+		return fmt.Errorf("--collectors %s: %w", o.collectors, err)
+	}
+	if len(unknown) > 0 {
+		klog.FromContext(ctx).Info("Fields that NVML cannot give are left out", "file", o.collectors, "fields", unknown)
+	}
+	if len(known) == 0 {
+		return fmt.Errorf("--collectors %s: it has no field that NVML can give; docs/metrics.md lists them", o.collectors)
+	}
+	o.fields = known
+	return nil
+}
+
+// run wires the exporter and serves until ctx ends.
+func (o *options) run(ctx context.Context) (err error) {
+	library, sysfs, err := o.hardware()
+	if err != nil {
+		return err
+	}
+	reader, err := gpumetrics.NewReader(library, o.fields)
+	if err != nil {
+		return err
+	}
+	source := inventory.NewNVML(inventory.Options{Library: library, SysFS: sysfs})
+	// The hardware is let go when nobody uses it any more.
+	defer func() { err = errors.Join(err, reader.Close(), source.Close()) }()
+	e := exporter.New(exporter.Options{
+		Fields: reader.Fields(), Hostname: o.nodeName, Interval: o.interval, RetainEnded: o.retainEnded,
+		ContainerOf: exporter.ContainerOf(os.DirFS("/proc")),
+	})
+	server, err := o.listen(ctx, e)
+	if err != nil {
+		return err
+	}
+	return server.serve(ctx, func(ctx context.Context) error {
+		return e.Run(ctx, source, reader, client.New(o.ownershipSocket))
+	})
+}
+
+// hardware is the NVML and sysfs of the real machine or of a fake one.
+func (o *options) hardware() (nvml.Interface, fs.ReadLinkFS, error) {
+	if o.fakeMachine != "" {
+		machine, err := fakegpu.Open(o.fakeMachine)
+		if err != nil {
+			return nil, nil, fmt.Errorf("fake machine: %w", err)
+		}
+		return machine.NVML(), machine.SysFS(), nil
+	}
+	sysfs, ok := os.DirFS("/sys").(fs.ReadLinkFS)
+	if !ok {
+		return nil, nil, errors.New("this Go release cannot read links below /sys")
+	}
+	return inventory.OpenLibrary(o.nvmlLibrary, o.driverRoot), sysfs, nil
+}
+
+// oneLine is an error of several lines in one, for an HTTP answer.
+func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
