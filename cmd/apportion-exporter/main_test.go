@@ -90,7 +90,7 @@ func TestSettingsComeFromFlagsThenFromTheEnvironment(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := []string{o.driverName, o.nodeName, o.interval.String(), o.address, o.retainEnded.String(), o.ownershipSocket, strings.Join(o.fields, " ")}
-	want := []string{"from-flag", "node-a", "5s", "localhost:0", "1m0s", "/var/lib/kubelet/plugins/from-flag/ownership.sock", "DCGM_FI_DEV_GPU_UTIL"}
+	want := []string{"from-flag", "node-a", "5s", "localhost:0", "1m0s", "/var/lib/kubelet/plugins/from-flag/ownership/ownership.sock", "DCGM_FI_DEV_GPU_UTIL"}
 	if !slices.Equal(got, want) {
 		t.Errorf("settings are %q, want %q", got, want)
 	}

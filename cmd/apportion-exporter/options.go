@@ -14,6 +14,7 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/prometheus/exporter-toolkit/web"
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/util/validation"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/klog/v2"
@@ -28,7 +29,7 @@ import (
 
 const (
 	// socketName is the ownership service's in the driver's folder.
-	socketName = "ownership.sock"
+	socketName = "ownership/ownership.sock"
 	// minInterval is as often as NVML's values change.
 	minInterval = 100 * time.Millisecond
 )
@@ -45,6 +46,7 @@ type options struct {
 	collectors      string
 	interval        time.Duration
 	retainEnded     time.Duration
+	podLabels       []string
 	address         string
 	webConfig       string
 	logging         *logsapi.LoggingConfiguration
@@ -65,7 +67,7 @@ func defaultOptions() *options {
 
 func (o *options) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.driverName, "driver-name", o.driverName, "Name of the DRA driver, the same as that of apportion-kubelet-plugin.")
-	flags.StringVar(&o.pluginsDir, "kubelet-plugins-directory-path", o.pluginsDir, "The kubelet's folder for plugins' data, in which the driver's folder has the socket ownership.sock.")
+	flags.StringVar(&o.pluginsDir, "kubelet-plugins-directory-path", o.pluginsDir, "The kubelet's folder for plugins' data, in which the driver's folder has the socket ownership/ownership.sock.")
 	flags.StringVar(&o.ownershipSocket, "ownership-socket", "", "Socket at which the driver says who holds which device; that in --kubelet-plugins-directory-path if empty.")
 	flags.StringVar(&o.nodeName, "node-name", "", "Name of this node, for the label Hostname; the host's own if empty.")
 	flags.StringVar(&o.driverRoot, "container-driver-root", o.driverRoot, "Folder under which this program sees the NVIDIA driver's installation.")
@@ -74,6 +76,7 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 	flags.StringVarP(&o.collectors, "collectors", "f", "", `File with the fields to export, as lines "NAME, type, help" in DCGM's format; those of DCGM's default list that NVML can give if empty.`)
 	flags.DurationVar(&o.interval, "collect-interval", o.interval, "How often the GPUs are read; when their owners change they are read at once.")
 	flags.DurationVar(&o.retainEnded, "retain-ended", o.retainEnded, "How long the counters of an owner that has gone are still served, so that their last values are scraped.")
+	flags.StringSliceVar(&o.podLabels, "pod-labels", nil, "Labels of pods, separated by commas, that the series of their devices get: app.kubernetes.io/name as label_app_kubernetes_io_name.")
 	flags.StringVar(&o.address, "web.listen-address", o.address, "Where /metrics and /healthz are served.")
 	flags.StringVar(&o.webConfig, "web.config.file", "", "File with settings for TLS and authentication, in the format of the Prometheus exporter toolkit; plain HTTP for all if empty.")
 	logsapi.AddFlags(o.logging, flags)
@@ -104,6 +107,11 @@ func (o *options) complete(ctx context.Context) error {
 	}
 	if _, _, err := net.SplitHostPort(o.address); err != nil {
 		errs = append(errs, fmt.Errorf("--web.listen-address %q: give host:port or :port", o.address))
+	}
+	for _, key := range o.podLabels {
+		if problems := validation.IsQualifiedName(key); len(problems) > 0 {
+			errs = append(errs, fmt.Errorf("--pod-labels %q is no label's key: %s", key, strings.Join(problems, "; ")))
+		}
 	}
 	if err := web.Validate(o.webConfig); err != nil {
 		errs = append(errs, fmt.Errorf("--web.config.file %s: %w", o.webConfig, err))
@@ -164,7 +172,8 @@ func (o *options) run(ctx context.Context) (err error) {
 	// The hardware is let go when nobody uses it any more.
 	defer func() { err = errors.Join(err, reader.Close(), source.Close()) }()
 	e := exporter.New(exporter.Options{
-		Fields: reader.Fields(), Hostname: o.nodeName, Interval: o.interval, RetainEnded: o.retainEnded,
+		PodLabels: o.podLabels,
+		Fields:    reader.Fields(), Hostname: o.nodeName, Interval: o.interval, RetainEnded: o.retainEnded,
 		ContainerOf: exporter.ContainerOf(os.DirFS("/proc")),
 	})
 	server, err := o.listen(ctx, e)

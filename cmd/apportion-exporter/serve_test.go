@@ -104,13 +104,13 @@ func driver(t *testing.T) (*ownershipserver.Server, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Mkdir(filepath.Join(folder, "gpu.example.com"), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Join(folder, "gpu.example.com", "ownership"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	server := ownershipserver.New()
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(ctx, filepath.Join(folder, "gpu.example.com", "ownership.sock")) }()
+	go func() { ended <- server.Serve(ctx, filepath.Join(folder, "gpu.example.com", "ownership", "ownership.sock")) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := errors.Join(<-ended, os.RemoveAll(folder)); err != nil {

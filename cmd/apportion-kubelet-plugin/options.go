@@ -69,7 +69,7 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 	flags.IntVar(&c.HealthcheckPort, "healthcheck-port", c.HealthcheckPort, "TCP port of the gRPC health service; -1 for none.")
 	flags.StringVar(&c.MetricsAddress, "metrics-address", c.MetricsAddress, "Where /metrics and /healthz are served; empty for nowhere.")
 	flags.BoolVar(&c.Pprof, "pprof", false, "Also serve /debug/pprof at --metrics-address.")
-	flags.BoolVar(&c.Ownership, "ownership", c.Ownership, "Say on the socket ownership.sock in the driver's folder who holds which device.")
+	flags.BoolVar(&c.Ownership, "ownership", c.Ownership, "Say on the socket ownership/ownership.sock in the driver's folder who holds which device.")
 	flags.StringVar(&c.OwnershipHTTPAddress, "ownership-http-address", "", `Where GET /ownership says it too, such as "localhost:8081"; to everybody who can connect. Empty for nowhere.`)
 	flags.StringVar(&c.DCGMJobMappingDir, "dcgm-job-mapping-dir", "", "Folder in which a dcgm-exporter finds the owners of GPUs (its DCGM_HPC_JOB_MAPPING_DIR); empty for none.")
 	flags.StringVar(&c.KubeletPodsSocket, "kubelet-pods-socket", "", "Socket of the kubelet's Pods API; pods-api/pods-api.sock beside --kubelet-plugins-directory-path if empty. Where there is none, pods come from the API server.")

@@ -79,7 +79,7 @@ percentage of all GPUs, or of a node's.`,
 			"# How much does each team use, and how much is free?",
 			name+" owners --by namespace",
 			"# On a node, without the API server",
-			name+" owners --socket /var/lib/kubelet/plugins/gpu.apportion.dev/ownership.sock",
+			name+" owners --socket /var/lib/kubelet/plugins/gpu.apportion.dev/ownership/ownership.sock",
 		),
 		Args: arguments(),
 		RunE: func(cmd *cobra.Command, _ []string) error {

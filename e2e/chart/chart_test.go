@@ -65,6 +65,9 @@ func decode(t *testing.T, manifests []byte) []runtime.Object {
 			t.Fatal(err)
 		}
 		object, _, err := decoder.Decode(document[:n], nil, nil)
+		if runtime.IsNotRegisteredError(err) {
+			object, err = decodeMonitoring(document[:n])
+		}
 		if err != nil {
 			t.Fatalf("%v in\n%s", err, document[:n])
 		}
@@ -92,7 +95,8 @@ func every[T runtime.Object](objects []runtime.Object) []T {
 	return all
 }
 
-// component keeps the objects of one part of the chart: "kubelet-plugin" or "webhook".
+// component keeps the objects of one part of the chart: "kubelet-plugin", "exporter" or
+// "webhook".
 func component(t *testing.T, objects []runtime.Object, name string) []runtime.Object {
 	t.Helper()
 	return slices.DeleteFunc(objects, func(object runtime.Object) bool {
@@ -102,6 +106,12 @@ func component(t *testing.T, objects []runtime.Object, name string) []runtime.Ob
 		}
 		return meta.GetLabels()["app.kubernetes.io/component"] != name
 	})
+}
+
+// ofPlugin returns the one object of a type among those of the kubelet plugin.
+func ofPlugin[T runtime.Object](t *testing.T, values string) T {
+	t.Helper()
+	return only[T](t, component(t, decode(t, mustRender(t, release, values)), "kubelet-plugin"))
 }
 
 // TestGolden shows a reviewer what a change of the chart changes in a cluster.
@@ -114,6 +124,7 @@ func TestGolden(t *testing.T) {
 		{"no-extended-resource", "extendedResourceName: ''"},
 		{"no-mps", "mps: {enabled: false}"},
 		{"no-webhook", "webhook: {enabled: false}"},
+		{"no-ownership", "{ownership: {enabled: false}, exporter: {enabled: false}}"},
 		{"all-values", `
 image: {repository: registry.example.com/apportion, tag: v1.2.3, pullPolicy: Always}
 imagePullSecrets: [{name: registry}]
@@ -137,6 +148,7 @@ nvmlLibrary: /driver-root/opt/libnvidia-ml.so.1
 logging: {format: json, verbosity: 6}
 healthcheckPort: -1
 metrics: {enabled: false}
+ownership: {httpAddress: "127.0.0.1:8090", dcgmJobMappingDir: /var/run/dcgm/jobs}
 serviceAccount: {create: false, name: gpu-driver}
 nodeSelector: {feature.node.kubernetes.io/pci-10de.present: "true"}
 affinity: {nodeAffinity: {}}
@@ -160,6 +172,25 @@ webhook:
   priorityClassName: system-cluster-critical
   podAnnotations: {example.com/e: f}
   podLabels: {example.com/g: h}
+exporter:
+  port: 9445
+  collectInterval: 500ms
+  fields: |
+    # The least
+    DCGM_FI_DEV_GPU_UTIL, gauge, GPU utilization (in %).
+    DCGM_FI_DEV_FB_USED, gauge, Framebuffer memory used (in MiB).
+  ownerLabels: [app.kubernetes.io/name, team]
+  webConfigSecret: exporter-web
+  resources: {limits: {memory: 64Mi}}
+  podAnnotations: {example.com/i: j}
+  podLabels: {example.com/k: l}
+  extraEnv: [{name: SCRAPE_TIMEOUT, value: 1s}]
+  serviceMonitor:
+    enabled: true
+    labels: {prometheus: main}
+    interval: 5s
+    endpoint: {scheme: https, scrapeTimeout: 4s, tlsConfig: {insecureSkipVerify: true}, basicAuth: {username: {name: exporter-client, key: user}}}
+  prometheusRule: {enabled: true, labels: {prometheus: main}}
 nameOverride: gpus
 fullnameOverride: gpu-driver
 `},
@@ -190,9 +221,9 @@ func TestInstallOrder(t *testing.T) {
 		kinds = append(kinds, object.GetObjectKind().GroupVersionKind().Kind)
 	}
 	want := []string{
-		"PodDisruptionBudget", "ServiceAccount", "ServiceAccount", "Secret",
+		"PodDisruptionBudget", "ServiceAccount", "ServiceAccount", "ServiceAccount", "Secret",
 		"ClusterRole", "ClusterRole", "ClusterRoleBinding", "ClusterRoleBinding", "Role", "RoleBinding",
-		"Service", "DaemonSet", "Deployment", "ValidatingWebhookConfiguration",
+		"Service", "Service", "DaemonSet", "DaemonSet", "Deployment", "ValidatingWebhookConfiguration",
 		"DeviceClass", "DeviceClass", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding",
 	}
 	if diff := cmp.Diff(want, kinds); diff != "" {
@@ -317,10 +348,10 @@ func TestPrivileges(t *testing.T) {
 		return result
 	}
 	const data, registry, cdi = "/var/lib/kubelet/plugins/gpu.apportion.dev", "/var/lib/kubelet/plugins_registry", "/var/run/cdi"
-	const supervisor, machine = data + "/mps", "/var/lib/apportion/fake"
-	plugin := privileges{Privileged: true, HostPaths: []string{data, registry, cdi, "/", "/dev"}}
+	const pods, supervisor, machine = "/var/lib/kubelet/pods-api", data + "/mps", "/var/lib/apportion/fake"
+	plugin := privileges{Privileged: true, HostPaths: []string{data, registry, cdi, pods, "/", "/dev"}}
 	fakeMachine := privileges{Added: []corev1.Capability{"MKNOD"}, HostPaths: []string{machine}}
-	fakePlugin := privileges{Added: []corev1.Capability{"MKNOD"}, HostPaths: []string{data, registry, cdi, machine}}
+	fakePlugin := privileges{Added: []corev1.Capability{"MKNOD"}, HostPaths: []string{data, registry, cdi, pods, machine}}
 	for _, test := range []struct {
 		values  string
 		hostPID bool
@@ -339,7 +370,7 @@ func TestPrivileges(t *testing.T) {
 			"fake-machine": fakeMachine, "plugin": fakePlugin,
 		}},
 	} {
-		spec := only[*appsv1.DaemonSet](t, decode(t, mustRender(t, release, test.values))).Spec.Template.Spec
+		spec := ofPlugin[*appsv1.DaemonSet](t, test.values).Spec.Template.Spec
 		if spec.HostNetwork || spec.HostIPC || spec.HostPID != test.hostPID {
 			t.Errorf("values %q: namespaces of the host: network %t, IPC %t, PID %t; want PID %t only",
 				test.values, spec.HostNetwork, spec.HostIPC, spec.HostPID, test.hostPID)
@@ -377,6 +408,9 @@ func TestRefusedValues(t *testing.T) {
 		{"no shared memory", "mps: {sharedMemory: ''}", "/mps/sharedMemory"},
 		{"class config without a kind", "deviceClasses: {gpu: {config: {memory: {}}}}", "/deviceClasses/gpu/config"},
 		{"Xid as text", "ignoreXIDs: ['79']", "/ignoreXIDs/0"},
+		{"no port of the owners", "ownership: {httpAddress: localhost}", "/ownership/httpAddress"},
+		{"exporter without owners", "ownership: {enabled: false}", "needs ownership.enabled"},
+		{"interval without a unit", "exporter: {collectInterval: '1'}", "/exporter/collectInterval"},
 		{"failure policy", "webhook: {failurePolicy: ignore}", "/webhook/failurePolicy"},
 		{"no replica", "webhook: {replicas: 0}", "/webhook/replicas"},
 		{"lifetime without a unit", "webhook: {certificateLifetime: '90'}", "/webhook/certificateLifetime"},

@@ -17,7 +17,7 @@ import (
 
 func container(t *testing.T, values, name string) corev1.Container {
 	t.Helper()
-	containers := only[*appsv1.DaemonSet](t, decode(t, mustRender(t, release, values))).Spec.Template.Spec.Containers
+	containers := ofPlugin[*appsv1.DaemonSet](t, values).Spec.Template.Spec.Containers
 	at := slices.IndexFunc(containers, func(c corev1.Container) bool { return c.Name == name })
 	if at < 0 {
 		t.Fatalf("values %q: no container %s", values, name)
@@ -76,7 +76,7 @@ func TestMPSFolderIsWhereThePluginLooks(t *testing.T) {
 		{"{driverName: gpu.example.com, kubeletRootDir: /data/kubelet/, fake: {enabled: true}}",
 			corev1.VolumeMount{Name: "mps", MountPath: "/data/kubelet/plugins/gpu.example.com/mps"}},
 	} {
-		spec := only[*appsv1.DaemonSet](t, decode(t, mustRender(t, release, test.values))).Spec.Template.Spec
+		spec := ofPlugin[*appsv1.DaemonSet](t, test.values).Spec.Template.Spec
 		at := slices.IndexFunc(spec.Volumes, func(v corev1.Volume) bool { return v.Name == "mps" })
 		if at < 0 || spec.Volumes[at].HostPath.Path != test.want.MountPath {
 			t.Fatalf("values %q: the folder of MPS is not a volume: %+v", test.values, spec.Volumes)

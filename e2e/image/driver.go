@@ -30,6 +30,7 @@ var driverPrograms = []program{
 	{name: "apportion-kubelet-plugin", pkg: "./cmd/apportion-kubelet-plugin"},
 	{name: "apportion-cdi-hook", pkg: "./cmd/apportion-cdi-hook"},
 	{name: "apportion-mps", pkg: "./cmd/apportion-mps"},
+	{name: "apportion-exporter", pkg: "./cmd/apportion-exporter"},
 	{name: "apportion-webhook", pkg: "./cmd/apportion-webhook"},
 	{name: "apportion", pkg: "./cmd/apportion"},
 	{name: "nvidia-cdi-hook", pkg: "github.com/NVIDIA/nvidia-container-toolkit/cmd/nvidia-cdi-hook", static: true},

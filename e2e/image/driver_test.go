@@ -42,6 +42,7 @@ func TestBuildDriver(t *testing.T) {
 	want := "build -buildvcs=false -ldflags=-s -w -o " + out + "/bin/apportion-kubelet-plugin -tags=one,two ./cmd/apportion-kubelet-plugin\n" +
 		"build -buildvcs=false -ldflags=-s -w -o " + out + "/bin/apportion-cdi-hook -tags=one,two ./cmd/apportion-cdi-hook\n" +
 		"build -buildvcs=false -ldflags=-s -w -o " + out + "/bin/apportion-mps -tags=one,two ./cmd/apportion-mps\n" +
+		"build -buildvcs=false -ldflags=-s -w -o " + out + "/bin/apportion-exporter -tags=one,two ./cmd/apportion-exporter\n" +
 		"build -buildvcs=false -ldflags=-s -w -o " + out + "/bin/apportion-webhook -tags=one,two ./cmd/apportion-webhook\n" +
 		"build -buildvcs=false -ldflags=-s -w -o " + out + "/bin/apportion -tags=one,two ./cmd/apportion\n" +
 		"build -buildvcs=false -ldflags=-s -w -linkmode=external -extldflags=-static -o " + out + "/bin/nvidia-cdi-hook -tags=one,two github.com/NVIDIA/nvidia-container-toolkit/cmd/nvidia-cdi-hook\n"
@@ -51,14 +52,14 @@ func TestBuildDriver(t *testing.T) {
 
 	img := readImage(t, tarPath, "apportion.dev/apportion:dev")
 	found, order := readContents(t, img)
-	for _, name := range []string{"apportion-kubelet-plugin", "apportion-cdi-hook", "apportion-mps", "apportion-webhook", "apportion", "nvidia-cdi-hook"} {
+	for _, name := range []string{"apportion-kubelet-plugin", "apportion-cdi-hook", "apportion-mps", "apportion-exporter", "apportion-webhook", "apportion", "nvidia-cdi-hook"} {
 		got := found["/usr/bin/"+name]
 		if got.Content != "program of "+name+"\n" || got.Mode != 0o755 {
 			t.Errorf("/usr/bin/%s: %+v", name, got)
 		}
 	}
-	if at := slices.Index(order, "/usr/bin"); len(order)-at != 7 {
-		t.Errorf("/usr/bin has other files than the six programs: %v", order[at:])
+	if at := slices.Index(order, "/usr/bin"); len(order)-at != 8 {
+		t.Errorf("/usr/bin has other files than the seven programs: %v", order[at:])
 	}
 	if _, ok := found["/bin/sh"]; ok {
 		t.Error("there is a shell in the image")
@@ -70,7 +71,7 @@ func TestBuildDriver(t *testing.T) {
 	if diff := cmp.Diff([]string{"/usr/bin/apportion-kubelet-plugin"}, config.Config.Entrypoint); diff != "" {
 		t.Errorf("entry point (-want +got):\n%s", diff)
 	}
-	for _, line := range []string{"compiling nvidia-cdi-hook (6 of 6)", "wrote image apportion.dev/apportion:dev to " + tarPath} {
+	for _, line := range []string{"compiling nvidia-cdi-hook (7 of 7)", "wrote image apportion.dev/apportion:dev to " + tarPath} {
 		if !strings.Contains(progress.String(), line+"\n") {
 			t.Errorf("progress has no line %q:\n%s", line, progress.String())
 		}

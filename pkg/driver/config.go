@@ -61,8 +61,9 @@ func (c Config) Dir() string { return filepath.Join(c.PluginsDir, c.DriverName) 
 func (c Config) HookOnHost() string      { return filepath.Join(c.Dir(), "nvidia-cdi-hook") }
 func (c Config) LimitHookOnHost() string { return filepath.Join(c.Dir(), "apportion-cdi-hook") }
 
-// OwnershipSocket is where the ownership service listens.
-func (c Config) OwnershipSocket() string { return filepath.Join(c.Dir(), "ownership.sock") }
+// OwnershipSocket is where the ownership service listens: in a folder of its own, so
+// that who may use it need not see the kubelet's socket.
+func (c Config) OwnershipSocket() string { return filepath.Join(c.Dir(), "ownership", "ownership.sock") }
 
 // MPSDir is the folder of the program that runs MPS daemons.
 func (c Config) MPSDir() string { return filepath.Join(c.Dir(), "mps") }

@@ -3,6 +3,7 @@ package driver
 import (
 	"context"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -147,7 +148,11 @@ func (o *owners) run(ctx context.Context) {
 func (o *owners) serve(ctx context.Context) {
 	backoff := wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.2, Steps: 7, Cap: time.Minute}
 	_ = backoff.DelayFunc().Until(ctx, true, true, func(ctx context.Context) (bool, error) {
-		err := o.server.Serve(ctx, o.config.OwnershipSocket())
+		socket := o.config.OwnershipSocket()
+		err := os.MkdirAll(filepath.Dir(socket), 0o755)
+		if err == nil {
+			err = o.server.Serve(ctx, socket)
+		}
 		if err != nil {
 			klog.FromContext(ctx).Error(err, "Nobody can ask who holds what; it is tried again")
 		}

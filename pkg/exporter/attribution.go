@@ -183,9 +183,9 @@ func newAttribution(owners []*ownership.Owner, at time.Time) *attribution {
 	return a
 }
 
-// using are the containers of a pod that use its device: while init containers run
-// those, and before and after that the others. A device is its pod's before the pod
-// starts, too, and until it has ended.
+// using are the containers of a pod that use its device: until others have started, its
+// init containers and sidecars while they run, and then the others for good. A device is
+// its pod's before the pod starts, too, and until it has ended.
 func using(consumer *ownership.Consumer) []*ownership.Container {
 	if consumer.State == ownership.Gone {
 		return nil
@@ -200,12 +200,12 @@ func using(consumer *ownership.Consumer) []*ownership.Container {
 		}
 		switch c.Kind {
 		case ownership.InitContainer:
-			initializing = initializing || c.ID != ""
+			initializing = true
 			continue
 		case ownership.Sidecar:
 			// It starts among the init containers.
 		default:
-			started = started || c.ID != ""
+			started = started || c.Started
 		}
 		lasting = append(lasting, c)
 	}

@@ -29,6 +29,8 @@ type Options struct {
 	// owners before it publishes devices without any, 10 seconds if zero. Series would
 	// change their labels otherwise whenever it starts.
 	OwnershipGrace time.Duration
+	// PodLabels are the labels of pods that their series get, as label_NAME.
+	PodLabels []string
 	// ContainerOf finds the container that a process runs in, see [ContainerOf]. If nil,
 	// nothing is known of any process.
 	ContainerOf func(pid int) (containerID string, ok bool)

@@ -77,13 +77,32 @@ func TestADeviceHasThePodOfTheContainerThatUsesItAlone(t *testing.T) {
 	}
 }
 
+func TestSeriesHaveThePodLabelsThatAreWanted(t *testing.T) {
+	r := newRig(t)
+	r.o.PodLabels = []string{"app.kubernetes.io/name", "team", "app-kubernetes-io-name"}
+	o := share(0, "c", 0.25, "a")
+	o.Consumers[0].Labels = map[string]string{"app.kubernetes.io/name": "train", "app-kubernetes-io-name": "other", "secret": "x"}
+	r.owners(0, o)
+	r.Update(sample(1, gpu(0, values(40, 100)...)))
+	for _, family := range []string{temperature, "apportion_device_owner_info"} {
+		lines := r.lines(family)
+		if len(lines) != 1 || !strings.Contains(lines[0], `label_app_kubernetes_io_name="train"`) || strings.Count(lines[0], "label_") != 1 {
+			t.Errorf("series of %s are %q, want one with that label alone", family, lines)
+		}
+	}
+}
+
 func TestInitContainersUseADeviceWhileTheyRun(t *testing.T) {
 	containers := func(initID, sidecarID, mainID string) []ownership.Container {
 		return []ownership.Container{
 			{Name: "init", Kind: ownership.InitContainer, ID: initID},
 			{Name: "sidecar", Kind: ownership.Sidecar, ID: sidecarID},
-			{Name: "main", Kind: ownership.RegularContainer, ID: mainID},
+			{Name: "main", Kind: ownership.RegularContainer, ID: mainID, Started: mainID != ""},
 		}
+	}
+	restarting := func(all []ownership.Container) []ownership.Container {
+		all[len(all)-1].Started = true
+		return all
 	}
 	without := func(name string, all []ownership.Container) []ownership.Container {
 		var kept []ownership.Container
@@ -99,17 +118,19 @@ func TestInitContainersUseADeviceWhileTheyRun(t *testing.T) {
 		containers []ownership.Container
 		want       string
 	}{
-		{"before any", containers("", "", ""), "sidecar main"},
+		{"before any", containers("", "", ""), ""},
 		{"init", containers("1", "", ""), "init"},
 		{"init beside a sidecar", containers("1", "2", ""), "init sidecar"},
-		{"after init", containers("", "2", ""), "sidecar main"},
+		{"after init", containers("", "2", ""), "sidecar"},
 		{"all up", containers("", "2", "3"), "sidecar main"},
-		{"main restarts", containers("", "2", ""), "sidecar main"},
+		{"main restarts", restarting(containers("", "2", "")), "sidecar main"},
 		{"init reported late", containers("1", "2", "3"), "sidecar main"},
-		{"init and main, before", without("sidecar", containers("", "", "")), "main"},
+		{"init and main, before", without("sidecar", containers("", "", "")), ""},
 		{"init and main, first", without("sidecar", containers("1", "", "")), "init"},
 		{"init and main, then", without("sidecar", containers("", "", "3")), "main"},
-		{"init and main, restarting", without("sidecar", containers("", "", "")), "main"},
+		{"init and main, between", without("sidecar", containers("", "", "")), ""},
+		{"init and main, restarting", restarting(without("sidecar", containers("", "", ""))), "main"},
+		{"main alone, before", containers("", "", "")[2:], "main"},
 		{"init alone, after it has ended", containers("", "", "")[:1], "init"},
 		{"none", nil, ""},
 	} {

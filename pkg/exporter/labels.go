@@ -83,6 +83,7 @@ func (e *Exporter) deviceLabels(d *gpumetrics.Device, a *attribution) labels {
 	}
 	if u := a.alone; u != nil {
 		l[labelNamespace], l[labelPod], l[labelContainer] = u.consumer.Namespace, u.consumer.Name, u.container.Name
+		e.podLabels(l, u.consumer)
 	}
 	return l
 }
@@ -115,8 +116,30 @@ func (l labels) pod(namespace, name, uid string, workload *ownership.Workload) {
 	}
 }
 
-func (l labels) consumer(c *ownership.Consumer) {
+func (e *Exporter) consumerLabels(l labels, c *ownership.Consumer) {
 	l.pod(c.Namespace, c.Name, string(c.UID), c.Workload)
+	e.podLabels(l, c)
+}
+
+// podLabels adds the labels of the pod that are wanted. Of two that become the same
+// name the first wins, whatever the pod.
+func (e *Exporter) podLabels(l labels, c *ownership.Consumer) {
+	for _, key := range e.o.PodLabels {
+		name := podLabel(key)
+		if _, there := l[name]; !there && c.Labels[key] != "" {
+			l[name] = c.Labels[key]
+		}
+	}
+}
+
+// podLabel is the name that a label of pods has here, as kube-state-metrics makes it.
+func podLabel(key string) string {
+	return "label_" + strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
+			return r
+		}
+		return '_'
+	}, key)
 }
 
 // dcgmBusID writes a PCI address as NVML and DCGM do: upper case, and 8 digits of the

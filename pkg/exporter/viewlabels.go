@@ -65,7 +65,7 @@ func (e *Exporter) userLabels(d *gpumetrics.Device, u *user) userLabels {
 		}
 		l[labelDeviceUUID] = d.UUID
 		l.place(d.Profile, d.GPUInstanceID)
-		l.consumer(u.consumer)
+		e.consumerLabels(l, u.consumer)
 		l[labelContainer] = u.container.Name
 		return l.set()
 	}
@@ -94,7 +94,7 @@ func (e *Exporter) infoLabels(o *ownership.Owner, d *gpumetrics.Device) []labelS
 		}
 		l.hold(o)
 		if c != nil {
-			l.consumer(c)
+			e.consumerLabels(l, c)
 		}
 		l[labelContainer] = container
 		sets = append(sets, l.set())

@@ -136,18 +136,3 @@ func BenchmarkHeld(b *testing.B) {
 		}
 	}
 }
-
-// BenchmarkDiff finds one owner of 100,000 that changed.
-func BenchmarkDiff(b *testing.B) {
-	claims, pods, slices := largeCluster()
-	before := Join(Held(claims, slices, testDriver), claims, pods, nil)
-	pods[3] = pods[3].DeepCopy()
-	pods[3].Status.Phase = corev1.PodSucceeded
-	after := Join(Held(claims, slices, testDriver), claims, pods, nil)
-	b.ReportAllocs()
-	for b.Loop() {
-		if changed, removed := Diff(before, after); len(changed) != 1 || len(removed) != 0 {
-			b.Fatal(changed, removed)
-		}
-	}
-}

@@ -1,6 +1,7 @@
 package ownership
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"math"
@@ -83,8 +84,8 @@ func (o *Owner) prepared(s *resourceapi.AllocatedDeviceStatus) {
 		o.Since = since
 	}
 	isMIG := o.Device.Type == devicemodel.TypeMIG
-	if s.Data == nil || !isMIG && o.Device.ShareID == "" && o.Device.UUID != "" {
-		return // It says nothing more.
+	if s.Data == nil || !isMIG && o.Device.UUID != "" && !bytes.Contains(s.Data.Raw, []byte(`"memoryLimitBytes"`)) {
+		return // It says nothing more: most need not be decoded.
 	}
 	// What the driver writes to status.devices[].data.
 	var data struct {

@@ -131,7 +131,7 @@ devices: [{driver: gpu.example.com, pool: node, device: gpu-4f3a1b2c-mig-1g-10gb
 		},
 		{
 			"limited share, one of two", `{allocation: {devices: {results: [{request: gpu, driver: gpu.example.com, pool: node, device: gpu-4f3a1b2c, shareID: s1, consumedCapacity: {memory: 10Gi}}]}},
-devices: [{driver: gpu.example.com, pool: node, device: gpu-4f3a1b2c, shareID: s2, data: {memoryLimitBytes: 1}}, {driver: gpu.example.com, pool: node, device: gpu-4f3a1b2c, shareID: s1, data: {memoryLimitBytes: 10737418240}}]}`,
+devices: [{driver: gpu.example.com, pool: node, device: gpu-4f3a1b2c, shareID: s1, data: {memoryLimitBytes: 10737418240}}, {driver: gpu.example.com, pool: node, device: gpu-4f3a1b2c, shareID: s2, data: {memoryLimitBytes: 1}}]}`,
 			[]Owner{{
 				Device: share(whole, "s1", 0.25), Claim: claim, Request: "gpu", Consumed: map[string]string{"memory": "10Gi"},
 				MemoryLimitBytes: ptr.To[int64](10 << 30),
@@ -164,13 +164,13 @@ devices: [{driver: gpu.example.com, pool: node, device: gpu-4f3a1b2c-mig-1g-10gb
 // While a pool is published anew, its devices are in slices of two generations.
 func TestDevicesDoNotVanishWhileAPoolIsPublished(t *testing.T) {
 	slices := parse[resourceapi.ResourceSlice](t, `
-metadata: {name: b}
+metadata: {name: a}
 spec:
   driver: gpu.example.com
   pool: {name: node, generation: 2, resourceSliceCount: 3}
   devices: [{name: gpu-00000001, attributes: {type: {string: gpu}, uuid: {string: GPU-new}}}]
 ---
-metadata: {name: a}
+metadata: {name: b}
 spec:
   driver: gpu.example.com
   pool: {name: node, generation: 1, resourceSliceCount: 2}

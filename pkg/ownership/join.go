@@ -28,8 +28,8 @@ import (
 // its consumers are pods that refer to the name and have started without being
 // consumers of the other.
 //
-// Read of a pod are: namespace, name, UID, resource version, owner references, the
-// label pod-template-hash and the deletion timestamp; of its spec resourceClaims,
+// Read of a pod are: namespace, name, UID, resource version, owner references, labels
+// and the deletion timestamp; of its spec resourceClaims,
 // schedulingGroup, nodeName, and of its containers of all kinds the name, restartPolicy
 // and resources.claims; of its status phase, resourceClaimStatuses,
 // extendedResourceClaimStatus and the container statuses. Read of a claim are its

@@ -1,9 +1,13 @@
 package ownership
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 )
 
 // joinTest is a table entry: objects are YAML documents.
@@ -197,6 +201,10 @@ status: {resourceClaimStatuses: [{name: ours, resourceClaimName: c}]}
 metadata: {name: in-the-group-with-another-claim, uid: p3}
 spec: {schedulingGroup: {podGroupName: g}, resourceClaims: [{name: mine, resourceClaimName: d}]}
 ---
+metadata: {name: in-the-group-with-a-stray-status, uid: p6}
+spec: {schedulingGroup: {podGroupName: g}, resourceClaims: [{name: mine, resourceClaimName: d}]}
+status: {resourceClaimStatuses: [{name: mine, resourceClaimName: c}, {name: none, resourceClaimName: c}]}
+---
 metadata: {name: in-another-group, uid: p4}
 spec: {schedulingGroup: {podGroupName: h}, resourceClaims: [{name: mine, resourceClaimName: c}]}
 ---
@@ -262,6 +270,43 @@ status: {phase: Succeeded}
 		},
 	} {
 		test.run(t)
+	}
+}
+
+func TestConsumersHaveThePodsLabelsAndContainersThatStarted(t *testing.T) {
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "p1", Labels: map[string]string{"app": "train"}},
+		Spec:       corev1.PodSpec{ResourceClaims: []corev1.PodResourceClaim{{Name: "mine", ResourceClaimName: ptr.To("c")}}},
+		Status: corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{
+			{Name: "runs", ContainerID: "containerd://r1", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}},
+			{Name: "restarts", ContainerID: "containerd://r2", RestartCount: 1, State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}}},
+			{Name: "ended", ContainerID: "containerd://r3", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{StartedAt: metav1.Unix(1, 0)}}},
+			{Name: "waits", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ContainerCreating"}}},
+		}},
+	}
+	for _, name := range []string{"runs", "restarts", "ended", "waits", "unreported"} {
+		pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{
+			Name: name, Resources: corev1.ResourceRequirements{Claims: []corev1.ResourceClaim{{Name: "mine"}}},
+		})
+	}
+	held := []Owner{{Device: Device{Name: "gpu-1"}, Claim: ClaimRef{Namespace: "ns", Name: "c", UID: "c1"}, Request: "gpu"}}
+	owners := Join(held, nil, []*corev1.Pod{pod}, nil)
+	if len(owners) != 1 || len(owners[0].Consumers) != 1 {
+		t.Fatalf("owners are %+v", owners)
+	}
+	got := owners[0].Consumers[0]
+	if len(got.Labels) != 1 || got.Labels["app"] != "train" {
+		t.Errorf("labels are %v", got.Labels)
+	}
+	want := []Container{
+		{Name: "runs", Kind: RegularContainer, ID: "r1", Started: true},
+		{Name: "restarts", Kind: RegularContainer, Started: true},
+		{Name: "ended", Kind: RegularContainer, Started: true},
+		{Name: "waits", Kind: RegularContainer},
+		{Name: "unreported", Kind: RegularContainer},
+	}
+	if !slices.Equal(got.Containers, want) {
+		t.Errorf("containers are %+v, want %+v", got.Containers, want)
 	}
 }
 

@@ -152,7 +152,7 @@ func equalDevices(a, b *Device) bool {
 
 func equalConsumers(a, b Consumer) bool {
 	return a.Namespace == b.Namespace && a.Name == b.Name && a.UID == b.UID && a.Node == b.Node && a.State == b.State &&
-		equalPointers(a.Workload, b.Workload) && slices.Equal(a.Containers, b.Containers)
+		equalPointers(a.Workload, b.Workload) && maps.Equal(a.Labels, b.Labels) && slices.Equal(a.Containers, b.Containers)
 }
 
 func equalPointers[T comparable](a, b *T) bool {

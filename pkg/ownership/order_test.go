@@ -25,7 +25,8 @@ func full() Owner {
 		Consumers: []Consumer{{
 			Namespace: "ns", Name: "p", UID: "p1", Node: "node", State: Running,
 			Workload:   &Workload{APIVersion: "apps/v1", Kind: "Deployment", Name: "w"},
-			Containers: []Container{{Name: "c", Kind: RegularContainer, ID: "id"}},
+			Labels:     map[string]string{"memory": "1Gi"},
+			Containers: []Container{{Name: "c", Kind: RegularContainer, ID: "id", Started: true}},
 		}},
 	}
 }
@@ -95,7 +96,7 @@ func TestEqualComparesEveryField(t *testing.T) {
 			t.Errorf("owners that differ in %s are the same in JSON", path)
 		}
 	})
-	if n < 35 {
+	if n < 39 {
 		t.Errorf("only %d fields were changed", n)
 	}
 	if !Equal(a, b) {

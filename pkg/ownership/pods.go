@@ -11,8 +11,9 @@ import (
 // podView is a pod with what is worked out of it once, for all its claims.
 type podView struct {
 	*corev1.Pod
-	// consumer has no containers; it is empty until it is asked for.
-	consumer Consumer
+	// state is empty, and workload not known, until it is a consumer of some claim.
+	state    PodState
+	workload *Workload
 }
 
 // podViews finds pods by UID.
@@ -54,16 +55,14 @@ func newer(a, b string) bool {
 
 // consumer is what a pod is to a device that its claim holds.
 func (v *podViews) consumer(pod *podView, o *Owner) Consumer {
-	if pod.consumer.State == "" {
-		pod.consumer = Consumer{
-			Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, Node: pod.Spec.NodeName,
-			State: stateOf(pod.Pod), Workload: v.workload(pod.Pod),
-		}
+	if pod.state == "" {
+		pod.state, pod.workload = stateOf(pod.Pod), v.workload(pod.Pod)
 	}
-	c := pod.consumer
 	v.buffer = addContainers(v.buffer[:0], pod.Pod, usesOf(pod.Pod, o.Claim.Name, o.Request))
-	c.Containers = v.containers.keep(v.buffer)
-	return c
+	return Consumer{
+		Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, Node: pod.Spec.NodeName,
+		State: pod.state, Workload: pod.workload, Labels: pod.Labels, Containers: v.containers.keep(v.buffer),
+	}
 }
 
 // stateOf says how far a pod is. Its status is written by the kubelet, which ends a
@@ -87,8 +86,7 @@ func hasStarted(pod *corev1.Pod) bool {
 	}
 	started := func(statuses []corev1.ContainerStatus) bool {
 		for i := range statuses {
-			s := &statuses[i]
-			if s.State.Running != nil || s.RestartCount > 0 || ran(s.State.Terminated) || ran(s.LastTerminationState.Terminated) {
+			if containerHasStarted(&statuses[i]) {
 				return true
 			}
 		}
@@ -96,6 +94,10 @@ func hasStarted(pod *corev1.Pod) bool {
 	}
 	return started(pod.Status.InitContainerStatuses) || started(pod.Status.ContainerStatuses) ||
 		started(pod.Status.EphemeralContainerStatuses)
+}
+
+func containerHasStarted(s *corev1.ContainerStatus) bool {
+	return s.State.Running != nil || s.RestartCount > 0 || ran(s.State.Terminated) || ran(s.LastTerminationState.Terminated)
 }
 
 // ran says whether a container that has ended did start: one that the runtime could
@@ -108,7 +110,7 @@ func ran(end *corev1.ContainerStateTerminated) bool {
 // sidecars, the regular ones, ephemeral ones. The API lets no ephemeral container use
 // claims as yet.
 func addContainers(containers []Container, pod *corev1.Pod, u uses) []Container {
-	ids := runningIDs{statuses: pod.Status.InitContainerStatuses}
+	statuses := containerStatuses{all: pod.Status.InitContainerStatuses}
 	for i := range pod.Spec.InitContainers {
 		c := &pod.Spec.InitContainers[i]
 		if !u.by(c.Name, c.Resources.Claims) {
@@ -118,54 +120,56 @@ func addContainers(containers []Container, pod *corev1.Pod, u uses) []Container 
 		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
 			kind = Sidecar
 		}
-		containers = append(containers, Container{Name: c.Name, Kind: kind, ID: ids.of(c.Name)})
+		containers = append(containers, statuses.container(kind, c.Name))
 	}
-	ids = runningIDs{statuses: pod.Status.ContainerStatuses}
+	statuses = containerStatuses{all: pod.Status.ContainerStatuses}
 	for i := range pod.Spec.Containers {
 		if c := &pod.Spec.Containers[i]; u.by(c.Name, c.Resources.Claims) {
-			containers = append(containers, Container{Name: c.Name, Kind: RegularContainer, ID: ids.of(c.Name)})
+			containers = append(containers, statuses.container(RegularContainer, c.Name))
 		}
 	}
-	ids = runningIDs{statuses: pod.Status.EphemeralContainerStatuses}
+	statuses = containerStatuses{all: pod.Status.EphemeralContainerStatuses}
 	for i := range pod.Spec.EphemeralContainers {
 		if c := &pod.Spec.EphemeralContainers[i]; u.by(c.Name, c.Resources.Claims) {
-			containers = append(containers, Container{Name: c.Name, Kind: EphemeralContainer, ID: ids.of(c.Name)})
+			containers = append(containers, statuses.container(EphemeralContainer, c.Name))
 		}
 	}
 	return containers
 }
 
-// runningIDs finds the runtime's ids of containers of one kind that run now.
-type runningIDs struct {
-	statuses []corev1.ContainerStatus
-	byName   map[string]*corev1.ContainerStatus
+// containerStatuses are those of a pod's containers of one kind.
+type containerStatuses struct {
+	all    []corev1.ContainerStatus
+	byName map[string]*corev1.ContainerStatus
 }
 
-// of is empty for a container that does not run.
-func (r *runningIDs) of(container string) string {
-	status := r.find(container)
-	if status == nil || status.State.Running == nil {
-		return ""
+// container is one that uses a device, with what its status says.
+func (r *containerStatuses) container(kind ContainerKind, name string) Container {
+	c := Container{Name: name, Kind: kind}
+	if status := r.find(name); status != nil {
+		c.Started = containerHasStarted(status)
+		if status.State.Running != nil {
+			_, c.ID, _ = strings.Cut(status.ContainerID, "://")
+		}
 	}
-	_, id, _ := strings.Cut(status.ContainerID, "://")
-	return id
+	return c
 }
 
-func (r *runningIDs) find(container string) *corev1.ContainerStatus {
+func (r *containerStatuses) find(container string) *corev1.ContainerStatus {
 	const few = 16
-	if len(r.statuses) <= few {
-		for i := range r.statuses {
-			if r.statuses[i].Name == container {
-				return &r.statuses[i]
+	if len(r.all) <= few {
+		for i := range r.all {
+			if r.all[i].Name == container {
+				return &r.all[i]
 			}
 		}
 		return nil
 	}
 	if r.byName == nil {
 		// Nobody's pod takes the square of its containers.
-		r.byName = make(map[string]*corev1.ContainerStatus, len(r.statuses))
-		for i := range r.statuses {
-			r.byName[r.statuses[i].Name] = &r.statuses[i]
+		r.byName = make(map[string]*corev1.ContainerStatus, len(r.all))
+		for i := range r.all {
+			r.byName[r.all[i].Name] = &r.all[i]
 		}
 	}
 	return r.byName[container]
@@ -176,7 +180,7 @@ type chunks[T any] struct{ free []T }
 
 // keep returns a copy of a slice, nil of an empty one.
 func (c *chunks[T]) keep(s []T) []T {
-	const length = 256
+	const length = 128
 	if len(s) == 0 {
 		return nil
 	}

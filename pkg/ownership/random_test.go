@@ -290,6 +290,7 @@ func consumerAsKubeletSays(pod *corev1.Pod, o Owner) Consumer {
 		used := Container{Name: container.Name, Kind: kind}
 		for _, s := range pod.Status.ContainerStatuses {
 			if s.Name == container.Name && s.State.Running != nil {
+				used.Started = true
 				used.ID = strings.TrimPrefix(s.ContainerID, "containerd://")
 			}
 		}

@@ -83,6 +83,8 @@ type Consumer struct {
 	// Workload is what the pod was made by, if that is known: of a ReplicaSet its
 	// Deployment, of a Job its CronJob.
 	Workload *Workload `json:"workload,omitempty"`
+	// Labels are the pod's.
+	Labels map[string]string `json:"labels,omitempty"`
 	// Containers are those that use the device, in the pod's order: init containers
 	// and sidecars, the regular ones, ephemeral ones. A pod may reserve a device that
 	// no container uses.
@@ -116,8 +118,10 @@ type Container struct {
 	Name string        `json:"name"`
 	Kind ContainerKind `json:"kind"`
 	// ID is the runtime's id of the running container, without "containerd://" and the
-	// like. Empty for one that has not started.
+	// like. Empty for one that does not run.
 	ID string `json:"id,omitempty"`
+	// Started is true once it has run, whether or not it runs now.
+	Started bool `json:"started,omitempty"`
 }
 
 // ContainerKind is a container's place in its pod.

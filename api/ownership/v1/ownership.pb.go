@@ -859,9 +859,10 @@ type Consumer struct {
 	Uid       string                 `protobuf:"bytes,3,opt,name=uid,proto3" json:"uid,omitempty"`
 	Node      string                 `protobuf:"bytes,4,opt,name=node,proto3" json:"node,omitempty"`
 	// Waiting, Running, Terminating or Gone.
-	State         string       `protobuf:"bytes,5,opt,name=state,proto3" json:"state,omitempty"`
-	Workload      *Workload    `protobuf:"bytes,6,opt,name=workload,proto3" json:"workload,omitempty"`
-	Containers    []*Container `protobuf:"bytes,7,rep,name=containers,proto3" json:"containers,omitempty"`
+	State         string            `protobuf:"bytes,5,opt,name=state,proto3" json:"state,omitempty"`
+	Workload      *Workload         `protobuf:"bytes,6,opt,name=workload,proto3" json:"workload,omitempty"`
+	Containers    []*Container      `protobuf:"bytes,7,rep,name=containers,proto3" json:"containers,omitempty"`
+	Labels        map[string]string `protobuf:"bytes,8,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -945,6 +946,13 @@ func (x *Consumer) GetContainers() []*Container {
 	return nil
 }
 
+func (x *Consumer) GetLabels() map[string]string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
 type Workload struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ApiVersion    string                 `protobuf:"bytes,1,opt,name=api_version,json=apiVersion,proto3" json:"api_version,omitempty"`
@@ -1011,6 +1019,7 @@ type Container struct {
 	// init, sidecar, regular or ephemeral.
 	Kind          string `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`
 	Id            string `protobuf:"bytes,3,opt,name=id,proto3" json:"id,omitempty"`
+	Started       bool   `protobuf:"varint,4,opt,name=started,proto3" json:"started,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1064,6 +1073,13 @@ func (x *Container) GetId() string {
 		return x.Id
 	}
 	return ""
+}
+
+func (x *Container) GetStarted() bool {
+	if x != nil {
+		return x.Started
+	}
+	return false
 }
 
 var File_api_ownership_v1_ownership_proto protoreflect.FileDescriptor
@@ -1143,7 +1159,7 @@ const file_api_ownership_v1_ownership_proto_rawDesc = "" +
 	"\x05Claim\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x10\n" +
-	"\x03uid\x18\x03 \x01(\tR\x03uid\"\xf9\x01\n" +
+	"\x03uid\x18\x03 \x01(\tR\x03uid\"\xfa\x02\n" +
 	"\bConsumer\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x10\n" +
@@ -1153,16 +1169,21 @@ const file_api_ownership_v1_ownership_proto_rawDesc = "" +
 	"\bworkload\x18\x06 \x01(\v2 .apportion.ownership.v1.WorkloadR\bworkload\x12A\n" +
 	"\n" +
 	"containers\x18\a \x03(\v2!.apportion.ownership.v1.ContainerR\n" +
-	"containers\"S\n" +
+	"containers\x12D\n" +
+	"\x06labels\x18\b \x03(\v2,.apportion.ownership.v1.Consumer.LabelsEntryR\x06labels\x1a9\n" +
+	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"S\n" +
 	"\bWorkload\x12\x1f\n" +
 	"\vapi_version\x18\x01 \x01(\tR\n" +
 	"apiVersion\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x12\n" +
-	"\x04name\x18\x03 \x01(\tR\x04name\"C\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\"]\n" +
 	"\tContainer\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x0e\n" +
-	"\x02id\x18\x03 \x01(\tR\x02id2\xb6\x01\n" +
+	"\x02id\x18\x03 \x01(\tR\x02id\x12\x18\n" +
+	"\astarted\x18\x04 \x01(\bR\astarted2\xb6\x01\n" +
 	"\tOwnership\x12Q\n" +
 	"\x04List\x12#.apportion.ownership.v1.ListRequest\x1a$.apportion.ownership.v1.ListResponse\x12V\n" +
 	"\x05Watch\x12$.apportion.ownership.v1.WatchRequest\x1a%.apportion.ownership.v1.WatchResponse0\x01B6Z4apportion.dev/apportion/api/ownership/v1;ownershipv1b\x06proto3"
@@ -1179,7 +1200,7 @@ func file_api_ownership_v1_ownership_proto_rawDescGZIP() []byte {
 	return file_api_ownership_v1_ownership_proto_rawDescData
 }
 
-var file_api_ownership_v1_ownership_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
+var file_api_ownership_v1_ownership_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
 var file_api_ownership_v1_ownership_proto_goTypes = []any{
 	(*ListRequest)(nil),           // 0: apportion.ownership.v1.ListRequest
 	(*ListResponse)(nil),          // 1: apportion.ownership.v1.ListResponse
@@ -1196,37 +1217,39 @@ var file_api_ownership_v1_ownership_proto_goTypes = []any{
 	(*Workload)(nil),              // 12: apportion.ownership.v1.Workload
 	(*Container)(nil),             // 13: apportion.ownership.v1.Container
 	nil,                           // 14: apportion.ownership.v1.Owner.ConsumedEntry
-	(*timestamppb.Timestamp)(nil), // 15: google.protobuf.Timestamp
+	nil,                           // 15: apportion.ownership.v1.Consumer.LabelsEntry
+	(*timestamppb.Timestamp)(nil), // 16: google.protobuf.Timestamp
 }
 var file_api_ownership_v1_ownership_proto_depIdxs = []int32{
 	4,  // 0: apportion.ownership.v1.ListResponse.snapshot:type_name -> apportion.ownership.v1.Snapshot
 	4,  // 1: apportion.ownership.v1.WatchResponse.snapshot:type_name -> apportion.ownership.v1.Snapshot
 	5,  // 2: apportion.ownership.v1.WatchResponse.change:type_name -> apportion.ownership.v1.Change
 	6,  // 3: apportion.ownership.v1.WatchResponse.verified:type_name -> apportion.ownership.v1.Verified
-	15, // 4: apportion.ownership.v1.Snapshot.time:type_name -> google.protobuf.Timestamp
-	15, // 5: apportion.ownership.v1.Snapshot.verified:type_name -> google.protobuf.Timestamp
+	16, // 4: apportion.ownership.v1.Snapshot.time:type_name -> google.protobuf.Timestamp
+	16, // 5: apportion.ownership.v1.Snapshot.verified:type_name -> google.protobuf.Timestamp
 	8,  // 6: apportion.ownership.v1.Snapshot.owners:type_name -> apportion.ownership.v1.Owner
-	15, // 7: apportion.ownership.v1.Change.time:type_name -> google.protobuf.Timestamp
-	15, // 8: apportion.ownership.v1.Change.verified:type_name -> google.protobuf.Timestamp
+	16, // 7: apportion.ownership.v1.Change.time:type_name -> google.protobuf.Timestamp
+	16, // 8: apportion.ownership.v1.Change.verified:type_name -> google.protobuf.Timestamp
 	8,  // 9: apportion.ownership.v1.Change.changed:type_name -> apportion.ownership.v1.Owner
 	7,  // 10: apportion.ownership.v1.Change.removed:type_name -> apportion.ownership.v1.Key
-	15, // 11: apportion.ownership.v1.Verified.verified:type_name -> google.protobuf.Timestamp
+	16, // 11: apportion.ownership.v1.Verified.verified:type_name -> google.protobuf.Timestamp
 	9,  // 12: apportion.ownership.v1.Owner.device:type_name -> apportion.ownership.v1.Device
 	10, // 13: apportion.ownership.v1.Owner.claim:type_name -> apportion.ownership.v1.Claim
 	14, // 14: apportion.ownership.v1.Owner.consumed:type_name -> apportion.ownership.v1.Owner.ConsumedEntry
-	15, // 15: apportion.ownership.v1.Owner.since:type_name -> google.protobuf.Timestamp
+	16, // 15: apportion.ownership.v1.Owner.since:type_name -> google.protobuf.Timestamp
 	11, // 16: apportion.ownership.v1.Owner.consumers:type_name -> apportion.ownership.v1.Consumer
 	12, // 17: apportion.ownership.v1.Consumer.workload:type_name -> apportion.ownership.v1.Workload
 	13, // 18: apportion.ownership.v1.Consumer.containers:type_name -> apportion.ownership.v1.Container
-	0,  // 19: apportion.ownership.v1.Ownership.List:input_type -> apportion.ownership.v1.ListRequest
-	2,  // 20: apportion.ownership.v1.Ownership.Watch:input_type -> apportion.ownership.v1.WatchRequest
-	1,  // 21: apportion.ownership.v1.Ownership.List:output_type -> apportion.ownership.v1.ListResponse
-	3,  // 22: apportion.ownership.v1.Ownership.Watch:output_type -> apportion.ownership.v1.WatchResponse
-	21, // [21:23] is the sub-list for method output_type
-	19, // [19:21] is the sub-list for method input_type
-	19, // [19:19] is the sub-list for extension type_name
-	19, // [19:19] is the sub-list for extension extendee
-	0,  // [0:19] is the sub-list for field type_name
+	15, // 19: apportion.ownership.v1.Consumer.labels:type_name -> apportion.ownership.v1.Consumer.LabelsEntry
+	0,  // 20: apportion.ownership.v1.Ownership.List:input_type -> apportion.ownership.v1.ListRequest
+	2,  // 21: apportion.ownership.v1.Ownership.Watch:input_type -> apportion.ownership.v1.WatchRequest
+	1,  // 22: apportion.ownership.v1.Ownership.List:output_type -> apportion.ownership.v1.ListResponse
+	3,  // 23: apportion.ownership.v1.Ownership.Watch:output_type -> apportion.ownership.v1.WatchResponse
+	22, // [22:24] is the sub-list for method output_type
+	20, // [20:22] is the sub-list for method input_type
+	20, // [20:20] is the sub-list for extension type_name
+	20, // [20:20] is the sub-list for extension extendee
+	0,  // [0:20] is the sub-list for field type_name
 }
 
 func init() { file_api_ownership_v1_ownership_proto_init() }
@@ -1247,7 +1270,7 @@ func file_api_ownership_v1_ownership_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_api_ownership_v1_ownership_proto_rawDesc), len(file_api_ownership_v1_ownership_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   15,
+			NumMessages:   16,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -141,12 +141,13 @@ func ownerToProto(o *ownership.Owner) *ownershipv1.Owner {
 func consumerToProto(c *ownership.Consumer) *ownershipv1.Consumer {
 	m := &ownershipv1.Consumer{
 		Namespace: c.Namespace, Name: c.Name, Uid: string(c.UID), Node: c.Node, State: string(c.State),
+		Labels: c.Labels,
 	}
 	if w := c.Workload; w != nil {
 		m.Workload = &ownershipv1.Workload{ApiVersion: w.APIVersion, Kind: w.Kind, Name: w.Name}
 	}
 	for _, container := range c.Containers {
-		m.Containers = append(m.Containers, &ownershipv1.Container{Name: container.Name, Kind: string(container.Kind), Id: container.ID})
+		m.Containers = append(m.Containers, &ownershipv1.Container{Name: container.Name, Kind: string(container.Kind), Id: container.ID, Started: container.Started})
 	}
 	return m
 }
@@ -192,14 +193,14 @@ func ownerFromProto(m *ownershipv1.Owner) ownership.Owner {
 func consumerFromProto(m *ownershipv1.Consumer) ownership.Consumer {
 	c := ownership.Consumer{
 		Namespace: m.GetNamespace(), Name: m.GetName(), UID: types.UID(m.GetUid()), Node: m.GetNode(),
-		State: ownership.PodState(m.GetState()),
+		State: ownership.PodState(m.GetState()), Labels: m.GetLabels(),
 	}
 	if w := m.GetWorkload(); w != nil {
 		c.Workload = &ownership.Workload{APIVersion: w.GetApiVersion(), Kind: w.GetKind(), Name: w.GetName()}
 	}
 	for _, container := range m.GetContainers() {
 		c.Containers = append(c.Containers, ownership.Container{
-			Name: container.GetName(), Kind: ownership.ContainerKind(container.GetKind()), ID: container.GetId(),
+			Name: container.GetName(), Kind: ownership.ContainerKind(container.GetKind()), ID: container.GetId(), Started: container.GetStarted(),
 		})
 	}
 	return c

@@ -29,7 +29,8 @@ func full() ownership.Snapshot {
 	share := owner("a", ownership.Consumer{
 		Namespace: "ns", Name: "pod", UID: "p1", Node: "node", State: ownership.Running,
 		Workload:   &ownership.Workload{APIVersion: "apps/v1", Kind: "Deployment", Name: "w"},
-		Containers: []ownership.Container{{Name: "init", Kind: ownership.Sidecar, ID: "id"}, {Name: "main", Kind: ownership.RegularContainer}},
+		Labels:     map[string]string{"app": "train"},
+		Containers: []ownership.Container{{Name: "init", Kind: ownership.Sidecar, ID: "id", Started: true}, {Name: "main", Kind: ownership.RegularContainer}},
 	}, ownership.Consumer{Namespace: "ns", Name: "pod-2", UID: "p2", State: ownership.Gone})
 	share.Device.Type, share.Device.UUID, share.Device.ParentUUID = "mig", "MIG-1", "GPU-1"
 	share.Device.Profile, share.Device.GPUInstanceID, share.Device.ShareID, share.Device.Fraction = "1g.10gb", ptr.To(0), "s", 0.0625
@@ -79,8 +80,8 @@ func TestSnapshotMessage(t *testing.T) {
   "claim": {"namespace": "ns", "name": "c-a", "uid": "uid-of-c"}, "request": "r", "adminAccess": true,
   "consumed": {"memory": "5Gi", "shares": "1"}, "memoryLimitBytes": "5368709120", "since": "2026-01-02T11:00:00.000000005Z",
   "consumers": [
-    {"namespace": "ns", "name": "pod", "uid": "p1", "node": "node", "state": "Running", "workload": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "w"},
-     "containers": [{"name": "init", "kind": "sidecar", "id": "id"}, {"name": "main", "kind": "regular"}]},
+    {"namespace": "ns", "name": "pod", "uid": "p1", "node": "node", "state": "Running", "workload": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "w"}, "labels": {"app": "train"},
+     "containers": [{"name": "init", "kind": "sidecar", "id": "id", "started": true}, {"name": "main", "kind": "regular"}]},
     {"namespace": "ns", "name": "pod-2", "uid": "p2", "state": "Gone"}]
 }, {
   "device": {"driver": "d", "pool": "p", "name": "b"}, "claim": {"namespace": "ns", "name": "c-b", "uid": "uid-of-c"}, "request": "r"

@@ -27,17 +27,29 @@
 {{- end }}
 {{- end }}
 
+{{/* The labels that select the pods of one part of the chart, and those of all its
+objects: a list of the root context and the part. */}}
+{{- define "apportion.selectorLabelsOf" -}}
+{{- $root := index . 0 -}}
+app.kubernetes.io/name: {{ include "apportion.name" $root }}
+app.kubernetes.io/instance: {{ $root.Release.Name }}
+app.kubernetes.io/component: {{ index . 1 }}
+{{- end }}
+
+{{- define "apportion.labelsOf" -}}
+{{- $root := index . 0 -}}
+{{ include "apportion.selectorLabelsOf" . }}
+app.kubernetes.io/version: {{ $root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ $root.Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+{{- end }}
+
 {{- define "apportion.selectorLabels" -}}
-app.kubernetes.io/name: {{ include "apportion.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
-app.kubernetes.io/component: kubelet-plugin
+{{ include "apportion.selectorLabelsOf" (list . "kubelet-plugin") }}
 {{- end }}
 
 {{- define "apportion.labels" -}}
-{{ include "apportion.selectorLabels" . }}
-app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ .Release.Service }}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+{{ include "apportion.labelsOf" (list . "kubelet-plugin") }}
 {{- end }}
 
 {{- define "apportion.image" -}}
@@ -75,6 +87,37 @@ capabilities:
   add: [MKNOD]
 {{- end }}
 
+{{/* Where the fake machine of a node is, on the host and in all containers. */}}
+{{- define "apportion.fakeMachine" -}}
+/var/lib/apportion/fake
+{{- end }}
+
+{{/* Makes the fake machine before a pod's containers start. Pods that do so at the same
+time wait for each other, and all but the first leave it as it is. */}}
+{{- define "apportion.fakeInitContainer" -}}
+- name: fake-machine
+  image: {{ include "apportion.image" . | quote }}
+  imagePullPolicy: {{ .Values.image.pullPolicy }}
+  command: [/usr/bin/apportion, fake, create]
+  args:
+    - --machine={{ include "apportion.fakeMachine" . }}
+    - --node=$(NODE_NAME)
+    - {{ printf "--gpus=%s" .Values.fake.gpus | quote }}
+    - --driver-version={{ .Values.fake.driverVersion }}
+  env:
+    - name: NODE_NAME
+      valueFrom:
+        fieldRef:
+          fieldPath: spec.nodeName
+  securityContext:
+    {{- include "apportion.fakeSecurityContext" . | nindent 4 }}
+  terminationMessagePath: /tmp/termination-log
+  terminationMessagePolicy: FallbackToLogsOnError
+  volumeMounts:
+    - name: fake-machine
+      mountPath: {{ include "apportion.fakeMachine" . }}
+{{- end }}
+
 {{/* The plugin's flags about what of the GPUs is offered, as environment variables.
 What a value leaves to the plugin is not set. */}}
 {{- define "apportion.policyEnv" -}}
@@ -108,6 +151,21 @@ What a value leaves to the plugin is not set. */}}
 - name: IGNORE_XIDS
   value: {{ join "," . | quote }}
 {{- end }}
+{{- end }}
+
+{{/* The folder of the socket on which the kubelet says which pods it runs. */}}
+{{- define "apportion.podsFolder" -}}
+{{ trimSuffix "/" .Values.kubeletRootDir }}/pods-api
+{{- end }}
+
+{{/* The update strategy of a DaemonSet of which a node can have one pod at a time: a
+list of the root context and what the pod runs. */}}
+{{- define "apportion.updateStrategy" -}}
+{{- $strategy := (index . 0).Values.updateStrategy }}
+{{- if ne (toString (dig "rollingUpdate" "maxSurge" 0 $strategy)) "0" }}
+{{- fail (printf "updateStrategy.rollingUpdate.maxSurge: a node can run one %s at a time, set maxUnavailable instead" (index . 1)) }}
+{{- end }}
+{{- toYaml $strategy }}
 {{- end }}
 
 {{/* The config of a DeviceClass: a list of the root context and the parameters. */}}

@@ -4,16 +4,11 @@
 {{- end }}
 
 {{- define "apportion.webhookSelectorLabels" -}}
-app.kubernetes.io/name: {{ include "apportion.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
-app.kubernetes.io/component: webhook
+{{ include "apportion.selectorLabelsOf" (list . "webhook") }}
 {{- end }}
 
 {{- define "apportion.webhookLabels" -}}
-{{ include "apportion.webhookSelectorLabels" . }}
-app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ .Release.Service }}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+{{ include "apportion.labelsOf" (list . "webhook") }}
 {{- end }}
 
 {{/* A webhook of one resource, called only for objects with parameters for this
