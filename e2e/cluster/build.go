@@ -25,8 +25,9 @@ const (
 
 // Programs that are built from this repository.
 const (
-	kube  = "kube"
-	pause = "pause"
+	kube       = "kube"
+	pause      = "pause"
+	prometheus = "prometheus"
 )
 
 // tool is one program of the cluster.
@@ -73,6 +74,30 @@ func tools() []tool {
 	return list
 }
 
+// prometheusTool is what no cluster needs, only tests that read metrics as users do.
+// Its targets are named one by one, so it needs none of the ways to find them, which
+// are most of its code.
+func prometheusTool() tool {
+	return tool{
+		name: prometheus, what: "Prometheus (from nothing about 3 minutes on two processors)",
+		dir: "e2e/prometheus", pkg: "github.com/prometheus/prometheus/cmd/prometheus", inputs: []string{"e2e/prometheus/go.mod"},
+		flags: []string{"-tags", "remove_all_sd", "-ldflags", "-s -w"}, static: true,
+	}
+}
+
+// BuildPrometheus builds Prometheus, if it is not there or its version has changed,
+// and returns the program's path. Of the options it takes SourceDir, BinDir and Log.
+func BuildPrometheus(ctx context.Context, o Options) (path string, err error) {
+	if o, err = o.withDefaults(); err != nil {
+		return "", err
+	}
+	b := &builder{source: o.SourceDir, bin: o.BinDir, log: o.Log}
+	if err := b.folder(); err != nil {
+		return "", err
+	}
+	return filepath.Join(o.BinDir, prometheus), b.tool(ctx, prometheusTool())
+}
+
 // builder makes the cluster's programs and images and keeps them.
 type builder struct {
 	// source is the root of the repository; bin is where the programs go.
@@ -80,13 +105,18 @@ type builder struct {
 	log         io.Writer
 }
 
-// all makes what is missing or was made from other inputs.
-func (b *builder) all(ctx context.Context) error {
+// folder makes the folder for the programs, which keeps itself out of git wherever it
+// is.
+func (b *builder) folder() error {
 	if err := os.MkdirAll(b.bin, 0o755); err != nil {
 		return err
 	}
-	// The folder keeps itself out of git wherever it is.
-	if err := writeFile(filepath.Join(b.bin, ".gitignore"), []byte("*\n"), 0o644); err != nil {
+	return writeFile(filepath.Join(b.bin, ".gitignore"), []byte("*\n"), 0o644)
+}
+
+// all makes what is missing or was made from other inputs.
+func (b *builder) all(ctx context.Context) error {
+	if err := b.folder(); err != nil {
 		return err
 	}
 	if err := b.requirePackage(ctx, "runc", "runc"); err != nil {

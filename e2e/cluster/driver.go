@@ -92,6 +92,7 @@ func (c *Cluster) driverValues(digest string) map[string]any {
 		"fake":           map[string]any{"enabled": true, "gpus": strings.Join(gpus, ";")},
 		"podAnnotations": annotations,
 		"webhook":        map[string]any{"podAnnotations": annotations},
+		"exporter":       map[string]any{"podAnnotations": annotations},
 	}
 }
 

@@ -29,7 +29,7 @@ func ready(pod *corev1.Pod) bool {
 // findPluginPod returns the plugin's pod of a node that is not being deleted.
 func findPluginPod(ctx context.Context, n *cluster.Node) (*corev1.Pod, error) {
 	pods, err := client.CoreV1().Pods(cluster.DriverNamespace).List(ctx, metav1.ListOptions{
-		FieldSelector: "spec.nodeName=" + n.Name, LabelSelector: "app.kubernetes.io/instance=" + cluster.DriverRelease,
+		FieldSelector: "spec.nodeName=" + n.Name, LabelSelector: "app.kubernetes.io/component=kubelet-plugin,app.kubernetes.io/instance=" + cluster.DriverRelease,
 	})
 	if err != nil {
 		return nil, err
