@@ -110,7 +110,9 @@ func driver(t *testing.T) (*ownershipserver.Server, string) {
 	server := ownershipserver.New()
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(ctx, filepath.Join(folder, "gpu.example.com", "ownership", "ownership.sock")) }()
+	go func() {
+		ended <- server.Serve(ctx, filepath.Join(folder, "gpu.example.com", "ownership", "ownership.sock"))
+	}()
 	t.Cleanup(func() {
 		cancel()
 		if err := errors.Join(<-ended, os.RemoveAll(folder)); err != nil {

@@ -63,7 +63,9 @@ func (c Config) LimitHookOnHost() string { return filepath.Join(c.Dir(), "apport
 
 // OwnershipSocket is where the ownership service listens: in a folder of its own, so
 // that who may use it need not see the kubelet's socket.
-func (c Config) OwnershipSocket() string { return filepath.Join(c.Dir(), "ownership", "ownership.sock") }
+func (c Config) OwnershipSocket() string {
+	return filepath.Join(c.Dir(), "ownership", "ownership.sock")
+}
 
 // MPSDir is the folder of the program that runs MPS daemons.
 func (c Config) MPSDir() string { return filepath.Join(c.Dir(), "mps") }
