@@ -134,7 +134,7 @@ func ownersWithoutAPIServer(t *testing.T, m *measured, n *cluster.Node) {
 	defer restore()
 	m.scrapes(5)
 	m.endByItself("ending", claim, n)
-	m.scrapes(20)
+	m.scrapes(60)
 	restore()
 	m.space.deletePods("ending")
 	wantRestarts(t, n, before, 0, 0)
