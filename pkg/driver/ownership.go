@@ -177,6 +177,7 @@ func (o *owners) update(ctx context.Context) bool {
 		add("records", err.Error())
 		klog.FromContext(ctx).Error(err, "The records of claims could not be read; who holds what may be stale")
 	} else {
+		o.facts.forget(node, records)
 		o.held = held(o.config.DriverName, records, o.facts)
 	}
 	pods, podProblem, verified := o.pods.Pods()

@@ -1,6 +1,8 @@
 package driver
 
 import (
+	"maps"
+
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/utils/ptr"
 
@@ -48,6 +50,25 @@ func (f deviceFacts) learn(node inventory.Node, model *devicemodel.Model) {
 			}
 		}
 	}
+}
+
+// forget drops what is known of MIG devices that neither exist nor are in a record:
+// each partition that is made has a UUID of its own.
+func (f deviceFacts) forget(node inventory.Node, records []*prepare.Record) {
+	used := map[string]bool{}
+	for _, gpu := range node.GPUs {
+		for _, instance := range gpu.MIG.Instances {
+			used[instance.UUID] = true
+		}
+	}
+	for _, record := range records {
+		for i := range record.Devices {
+			if made := record.Devices[i].MIG; made != nil {
+				used[made.UUID] = true
+			}
+		}
+	}
+	maps.DeleteFunc(f.instances, func(uuid string, _ int) bool { return !used[uuid] })
 }
 
 // held are the owners of the devices of prepared claims, without consumers.

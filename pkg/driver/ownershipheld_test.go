@@ -188,3 +188,24 @@ func TestTheNodeAndTheClusterAgreeOnFractions(t *testing.T) {
 		}
 	}
 }
+
+// Partitions come and go for as long as the driver runs, each with a UUID of its own.
+func TestFactsOfPartitionsThatAreGoneAreForgotten(t *testing.T) {
+	node := func(instances ...inventory.MIGInstance) inventory.Node {
+		return inventory.Node{GPUs: []inventory.GPU{{UUID: "GPU-1", MIG: inventory.MIG{Instances: instances}}}}
+	}
+	model := devicemodel.Build(inventory.Node{}, devicemodel.Policy{})
+	records := []*prepare.Record{{Devices: []prepare.Device{
+		{GPU: "GPU-1"}, {GPU: "GPU-1", MIG: &mig.Instance{GPUInstance: 7, UUID: "MIG-held"}},
+	}}}
+	facts := newDeviceFacts()
+	facts.learn(node(inventory.MIGInstance{ID: 7, UUID: "MIG-held"}, inventory.MIGInstance{ID: 8, UUID: "MIG-free"}, inventory.MIGInstance{ID: 9, UUID: "MIG-there"}), model)
+	// The GPU with the held partition is lost, and one of the others was destroyed.
+	later := node(inventory.MIGInstance{ID: 9, UUID: "MIG-there"})
+	facts.learn(later, model)
+	facts.forget(later, records)
+	want := map[string]int{"MIG-held": 7, "MIG-there": 9}
+	if !reflect.DeepEqual(facts.instances, want) {
+		t.Errorf("instances known are %v, want %v", facts.instances, want)
+	}
+}
