@@ -157,6 +157,7 @@ func TestDriverValues(t *testing.T) {
 		"fake":           map[string]any{"enabled": true, "gpus": "node-a=h100-sxm5-80gb:8;node-b=a100-sxm4-40gb:2", "driverVersion": "570.1"},
 		"podAnnotations": nil,
 		"webhook":        map[string]any{"podAnnotations": map[string]any{"apportion.dev/image-digest": "0123"}},
+		"exporter":       map[string]any{"podAnnotations": map[string]any{"apportion.dev/image-digest": "0123"}},
 		"logging":        map[string]any{"verbosity": 6},
 	}
 	if diff := cmp.Diff(want, merge(c.driverValues("0123"), over)); diff != "" {
