@@ -35,8 +35,10 @@ const (
 	window = 256 << 10
 )
 
-// retry is the time between attempts, which starts anew when one succeeded.
-var retry = wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: 10, Cap: 5 * time.Second}
+// retry is the time between attempts, which starts anew when one succeeded. It stays
+// short: while a driver that has started again is not heard, a claim that it unprepares
+// still seems to hold its devices, and a socket on the same node costs nothing.
+var retry = wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: 10, Cap: 500 * time.Millisecond}
 
 var (
 	errNotYet = errors.New("the ownership service has not answered yet")
@@ -73,7 +75,7 @@ func New(socketPath string) *Client {
 }
 
 // Run follows the service until the context ends: it connects, and connects again
-// after each failure, at most some 5 seconds later. It calls changed with the first
+// after each failure, at most some half a second later. It calls changed with the first
 // snapshot and after each change of its owners, its problem or the driver's process,
 // one call after the other. Such a call is not to wait for long: it holds up the next.
 // It is not called when the service is away, nor for a new Verified time alone; see
