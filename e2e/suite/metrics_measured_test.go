@@ -28,9 +28,10 @@ const (
 	// serves its metrics.
 	exporterProgram = "apportion-exporter"
 	exporterPort    = 9400
-	// scrapeInterval is also the most that a scrape may lag behind: the exporter reads
-	// the GPUs as often.
-	scrapeInterval = time.Second
+	scrapeInterval  = time.Second
+	// scrapeLag is how far a scrape may be behind: the exporter reads the GPUs every
+	// second, and all of this runs on as little as two cores.
+	scrapeLag = 2 * scrapeInterval
 )
 
 // measured is a Prometheus that scrapes the exporters of some nodes, and what a test
