@@ -1,7 +1,6 @@
 package main
 
 import (
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -38,9 +37,7 @@ func prunePod(pod *corev1.Pod) *corev1.Pod {
 	if len(pod.Spec.ResourceClaims) == 0 && pod.Status.ExtendedResourceClaimStatus == nil {
 		return result
 	}
-	if hash, ok := pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey]; ok {
-		result.Labels = map[string]string{appsv1.DefaultDeploymentUniqueLabelKey: hash}
-	}
+	result.Labels = pod.Labels
 	result.Spec.ResourceClaims, result.Spec.SchedulingGroup = pod.Spec.ResourceClaims, pod.Spec.SchedulingGroup
 	result.Spec.InitContainers = pruneContainers(pod.Spec.InitContainers)
 	result.Spec.Containers = pruneContainers(pod.Spec.Containers)

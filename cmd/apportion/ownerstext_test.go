@@ -53,6 +53,7 @@ func evilOwners() []ownership.Owner {
 		Consumers: []ownership.Consumer{{
 			Namespace: "ns" + evil, Name: "p" + evil, UID: "i" + evil, Node: evil, State: ownership.PodState(evil),
 			Workload:   &ownership.Workload{APIVersion: evil, Kind: "K" + evil, Name: evil},
+			Labels:     map[string]string{"l" + evil: evil},
 			Containers: []ownership.Container{{Name: evil, Kind: ownership.ContainerKind(evil), ID: evil}},
 		}},
 	}}
