@@ -286,13 +286,13 @@ func (n *names) save(ctx context.Context) {
 	n.saving.Lock()
 	defer n.saving.Unlock()
 	n.mu.Lock()
-	unsaved := n.unsaved
+	if !n.unsaved {
+		n.mu.Unlock()
+		return
+	}
 	n.unsaved = false
 	data, err := json.Marshal(n.known)
 	n.mu.Unlock()
-	if !unsaved {
-		return
-	}
 	if err == nil {
 		err = atomicfile.WriteVolatile(n.file, data, 0o600)
 	}
