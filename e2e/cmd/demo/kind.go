@@ -45,11 +45,16 @@ func (k *kindCluster) up(ctx context.Context) error {
 		}
 	}
 	out := filepath.Join("..", "bin")
-	driver, err := image.BuildDriver(ctx, "..", out, os.Stdout)
+	work, err := cluster.BuildBusybox(ctx, out, os.Stdout)
 	if err != nil {
 		return err
 	}
-	work, err := cluster.BuildBusybox(ctx, out, os.Stdout)
+	// The programs of the fake machines' driver are scripts. BuildBusybox made sure of it.
+	shell, err := exec.LookPath("busybox")
+	if err != nil {
+		return fmt.Errorf("find the program busybox: %w", err)
+	}
+	driver, err := image.BuildFakeDriver(ctx, "..", out, shell, os.Stdout)
 	if err != nil {
 		return err
 	}
