@@ -1,0 +1,17 @@
+// Package allocator decides which devices a pod's claims get on a node that exists, or
+// on one that does not exist yet: a node claim that may still become any of several
+// instance types.
+//
+// It is what an autoscaler asks. For one concrete node it answers what kube-scheduler
+// would (package structured of k8s.io/dynamic-resource-allocation with the gates of
+// Kubernetes 1.37 at their defaults). A node claim is searched as the concrete nodes
+// that it may become: one for each instance type and each part of the label space in
+// which the same devices can be reached. Those that look alike are searched once.
+//
+// An [Allocator] serves one scheduling loop. [Allocator.Allocate] may be called by many
+// goroutines at once; [Allocator.Commit] and [Allocator.Release] by one at a time, while
+// no Allocate runs.
+//
+// The package does no I/O and reads no clock, environment variable or feature gate. It
+// knows the resource.k8s.io API and nothing of GPUs or of clouds.
+package allocator
