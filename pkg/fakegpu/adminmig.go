@@ -45,7 +45,7 @@ func (m *Machine) CreateMIG(id, profile string, start int) (uuid string, err err
 func (v view) createMIG(profileName string, start int) (string, error) {
 	p, err := v.product.ProfileByName(profileName)
 	if err != nil {
-		return "", err
+		return "", inputErrorf("%s", err)
 	}
 	if !v.MIGEnabled {
 		if activation, ret := v.setMIGMode(true); ret != nvml.SUCCESS || activation != nvml.SUCCESS {
@@ -55,7 +55,7 @@ func (v view) createMIG(profileName string, start int) (string, error) {
 	var place *placement
 	if start >= 0 {
 		place = &placement{Start: start, Size: p.Placements.Size}
-		if !p.allows(*place) {
+		if !allows(p, *place) {
 			return "", inputErrorf("a %s cannot start at %d; it can at %v", p.Name, start, p.Placements.Starts)
 		}
 	}
@@ -64,11 +64,11 @@ func (v view) createMIG(profileName string, start int) (string, error) {
 		return "", fmt.Errorf("a %s does not fit on GPU %s beside its other instances: %w", p.Name, v.uuid, ret)
 	}
 	gi, _ := v.instance(giID)
-	i := slices.IndexFunc(p.computeProfiles(), func(c computeProfile) bool { return c.Slices == p.Slices })
+	i := slices.IndexFunc(computeProfiles(p), func(c computeProfile) bool { return c.Slices == p.Slices })
 	if i < 0 {
 		return "", fmt.Errorf("the profile %s has no compute instance that fills it", p.Name)
 	}
-	if _, ret := v.addCompute(gi, p.computeProfiles()[i], nil); ret != nvml.SUCCESS {
+	if _, ret := v.addCompute(gi, computeProfiles(p)[i], nil); ret != nvml.SUCCESS {
 		return "", fmt.Errorf("make the compute instance of a %s: %w", p.Name, ret)
 	}
 	return migUUID(v.uuid, *gi, gi.Compute[0]), nil

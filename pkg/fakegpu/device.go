@@ -59,7 +59,7 @@ func (d device) GetCudaComputeCapability() (int, int, nvml.Return) {
 	if ret != nvml.SUCCESS {
 		return 0, 0, ret
 	}
-	major, minor, err := v.product.computeCapability()
+	major, minor, err := v.product.ComputeCapabilityNumbers()
 	if err != nil {
 		return 0, 0, nvml.ERROR_UNKNOWN
 	}

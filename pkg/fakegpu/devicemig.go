@@ -14,7 +14,7 @@ func (v view) migDevices() []migView {
 	})
 	var devices []migView
 	for _, gi := range instances {
-		profile, ok := v.product.profileByID(gi.Profile)
+		profile, ok := v.product.ProfileByID(gi.Profile)
 		if !ok {
 			continue
 		}
@@ -22,7 +22,7 @@ func (v view) migDevices() []migView {
 			return a.Placement.Start - b.Placement.Start
 		})
 		for _, ci := range compute {
-			c, ok := profile.computeProfile(ci.Profile)
+			c, ok := findComputeProfile(profile, ci.Profile)
 			if !ok {
 				continue
 			}
@@ -152,7 +152,7 @@ func (d device) GetGpuInstanceProfileInfo(index int) (nvml.GpuInstanceProfileInf
 	case index < 0 || index >= nvml.GPU_INSTANCE_PROFILE_COUNT:
 		return nvml.GpuInstanceProfileInfo{}, nvml.ERROR_INVALID_ARGUMENT
 	}
-	p, ok := v.product.profile(func(p *Profile) bool { return p.Index == index })
+	p, ok := v.product.Profile(func(p *Profile) bool { return p.Index == index })
 	if !ok {
 		return nvml.GpuInstanceProfileInfo{}, nvml.ERROR_NOT_SUPPORTED
 	}
@@ -178,7 +178,7 @@ func (v view) namedProfile(info *nvml.GpuInstanceProfileInfo) (*Profile, nvml.Re
 	if info == nil {
 		return nil, nvml.ERROR_INVALID_ARGUMENT
 	}
-	p, ok := v.product.profileByID(int(info.Id))
+	p, ok := v.product.ProfileByID(int(info.Id))
 	if !ok {
 		return nil, nvml.ERROR_NOT_SUPPORTED
 	}
@@ -202,7 +202,7 @@ func (d device) GetGpuInstanceRemainingCapacity(info *nvml.GpuInstanceProfileInf
 	if ret != nvml.SUCCESS {
 		return 0, ret
 	}
-	return v.product.remaining(v.Instances, p), ret
+	return remaining(v.product, v.Instances, p), ret
 }
 
 // CreateGpuInstance makes an instance at the last place where one fits.
@@ -241,19 +241,19 @@ func (v view) addInstance(p *Profile, place *placement) (int, nvml.Return) {
 		return 0, nvml.ERROR_NOT_SUPPORTED
 	}
 	if place == nil {
-		free := v.product.freePlacements(v.Instances, p)
+		free := freePlacements(v.product, v.Instances, p)
 		if len(free) == 0 {
 			return 0, nvml.ERROR_INSUFFICIENT_RESOURCES
 		}
 		place = &free[len(free)-1]
 	}
-	if !p.allows(*place) {
+	if !allows(p, *place) {
 		return 0, nvml.ERROR_INVALID_ARGUMENT
 	}
-	if !v.product.fits(v.Instances, p, *place) {
+	if !fits(v.product, v.Instances, p, *place) {
 		return 0, nvml.ERROR_INSUFFICIENT_RESOURCES
 	}
-	gi := gpuInstance{ID: v.product.MIG.instanceID(*place), Profile: p.ID, Placement: *place}
+	gi := gpuInstance{ID: instanceID(v.product.MIG, *place), Profile: p.ID, Placement: *place}
 	v.Instances = append(v.Instances, gi)
 	slices.SortFunc(v.Instances, func(a, b gpuInstance) int { return a.Placement.Start - b.Placement.Start })
 	v.state.addMIGEvent(v.uuid)

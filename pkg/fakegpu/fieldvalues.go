@@ -9,14 +9,7 @@ import (
 
 // linked says whether the GPU has NVLink connections that are up.
 func (v view) linked() bool {
-	switch v.product.NVLink.Topology {
-	case TopologySwitch:
-		return true
-	case TopologyBridge:
-		_, connected := v.bridgePeer()
-		return connected
-	}
-	return false
+	return v.product.NVLink.Topology == TopologySwitch || len(v.nvlinkPeers()) > 0
 }
 
 // stackedMemoryBits is the least width of the bus to stacked memory (HBM), which has a

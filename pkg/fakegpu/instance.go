@@ -55,7 +55,7 @@ func (v view) instanceAndProfile(id int) (*gpuInstance, *Profile, nvml.Return) {
 	if !ok {
 		return nil, nil, nvml.ERROR_NOT_FOUND
 	}
-	p, ok := v.product.profileByID(gi.Profile)
+	p, ok := v.product.ProfileByID(gi.Profile)
 	if !ok {
 		return nil, nil, nvml.ERROR_UNKNOWN
 	}
@@ -105,7 +105,7 @@ func (h gpuInstanceHandle) GetComputeInstanceProfileInfo(index, engine int) (nvm
 	case engine != nvml.COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED:
 		return nvml.ComputeInstanceProfileInfo{}, nvml.ERROR_NOT_SUPPORTED
 	}
-	c, ok := p.computeProfile(index)
+	c, ok := findComputeProfile(p, index)
 	if !ok {
 		return nvml.ComputeInstanceProfileInfo{}, nvml.ERROR_NOT_SUPPORTED
 	}
@@ -118,11 +118,11 @@ func (h gpuInstanceHandle) GetComputeInstanceProfileInfo(index, engine int) (nvm
 }
 
 // namedComputeProfile is the profile that the caller's structure names.
-func (p *Profile) namedComputeProfile(info *nvml.ComputeInstanceProfileInfo) (computeProfile, nvml.Return) {
+func namedComputeProfile(p *Profile, info *nvml.ComputeInstanceProfileInfo) (computeProfile, nvml.Return) {
 	if info == nil {
 		return computeProfile{}, nvml.ERROR_INVALID_ARGUMENT
 	}
-	c, ok := p.computeProfile(int(info.Id))
+	c, ok := findComputeProfile(p, int(info.Id))
 	if !ok {
 		return computeProfile{}, nvml.ERROR_NOT_SUPPORTED
 	}
@@ -134,7 +134,7 @@ func (h gpuInstanceHandle) readComputeProfile(call string, info *nvml.ComputeIns
 	if ret != nvml.SUCCESS {
 		return nil, computeProfile{}, ret
 	}
-	c, ret := p.namedComputeProfile(info)
+	c, ret := namedComputeProfile(p, info)
 	return gi, c, ret
 }
 
@@ -179,7 +179,7 @@ func (h gpuInstanceHandle) createCompute(call string, info *nvml.ComputeInstance
 		if ret != nvml.SUCCESS {
 			return ret
 		}
-		c, ret := p.namedComputeProfile(info)
+		c, ret := namedComputeProfile(p, info)
 		if ret != nvml.SUCCESS {
 			return ret
 		}

@@ -148,7 +148,7 @@ func TestInstanceIDs(t *testing.T) {
 	} {
 		p, err := LookupProduct(test.product)
 		must(t, err)
-		if got := p.MIG.instanceID(test.place); got != test.want {
+		if got := instanceID(p.MIG, test.place); got != test.want {
 			t.Errorf("%s %+v has id %d, want %d", test.product, test.place, got, test.want)
 		}
 	}
@@ -260,7 +260,7 @@ func TestComputePlacements(t *testing.T) {
 	}
 	for slices, profiles := range want {
 		got := map[int][]int{}
-		for _, c := range (&Profile{Slices: slices, Multiprocessors: 14 * slices}).computeProfiles() {
+		for _, c := range computeProfiles(&Profile{Slices: slices, Multiprocessors: 14 * slices}) {
 			got[c.Slices] = c.Starts
 		}
 		if diff := cmp.Diff(profiles, got); diff != "" {

@@ -1,6 +1,10 @@
 package fakegpu
 
-import "github.com/NVIDIA/go-nvml/pkg/nvml"
+import (
+	"slices"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+)
 
 // nvSwitchBuses are the bus numbers of the NVSwitches, over which a GPU's links
 // are spread.
@@ -23,8 +27,7 @@ func (d device) link(call string, number int) (v view, connected bool, ret nvml.
 	case v.product.NVLink.Topology == TopologySwitch:
 		return v, true, ret
 	}
-	_, connected = v.bridgePeer()
-	return v, connected, ret
+	return v, len(v.nvlinkPeers()) > 0, ret
 }
 
 // GetNvLinkState tells whether a link is up. A GPU that is lost keeps its
@@ -68,7 +71,9 @@ func (d device) GetNvLinkRemotePciInfo(link int) (nvml.PciInfo, nvml.Return) {
 	case v.product.NVLink.Topology == TopologySwitch:
 		return pciInfo(nvSwitchBuses[link%len(nvSwitchBuses)], nvSwitchDeviceID, 0), ret
 	}
-	peer, _ := v.bridgePeer()
+	// Several links may go to one peer.
+	peers := v.nvlinkPeers()
+	peer := peers[link%len(peers)]
 	return pciInfo(peer.slot.bus(), peer.product.PCI.DeviceID, peer.product.PCI.SubsystemID), ret
 }
 
@@ -107,9 +112,7 @@ func (d device) GetP2PStatus(other nvml.Device, capability nvml.GpuP2PCapsIndex)
 		return nvml.P2P_STATUS_UNKNOWN, ret
 	}
 	linked := v.product.NVLink.Topology == TopologySwitch && w.product.NVLink.Topology == TopologySwitch
-	if peer, ok := v.bridgePeer(); ok && peer.uuid == w.uuid {
-		linked = true
-	}
+	linked = linked || slices.ContainsFunc(v.nvlinkPeers(), func(peer view) bool { return peer.uuid == w.uuid })
 	if linked || (capability != nvml.P2P_CAPS_INDEX_NVLINK && v.slot.root() == w.slot.root()) {
 		return nvml.P2P_STATUS_OK, ret
 	}

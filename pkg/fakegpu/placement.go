@@ -13,24 +13,25 @@ func (p placement) overlaps(q placement) bool {
 	return p.Start < q.Start+q.Size && q.Start < p.Start+p.Size
 }
 
-func (p *Profile) allows(place placement) bool {
+// allows says whether an instance of the profile may lie at place on an empty GPU.
+func allows(p *Profile, place placement) bool {
 	return place.Size == p.Placements.Size && slices.Contains(p.Placements.Starts, place.Start)
 }
 
-func (e Engines) plus(f Engines) Engines {
+func combined(e, f Engines) Engines {
 	return Engines{
 		Copy: e.Copy + f.Copy, Decoder: e.Decoder + f.Decoder, Encoder: e.Encoder + f.Encoder,
 		JPEG: e.JPEG + f.JPEG, OFA: e.OFA + f.OFA,
 	}
 }
 
-func (e Engines) within(f Engines) bool {
+func within(e, f Engines) bool {
 	return e.Copy <= f.Copy && e.Decoder <= f.Decoder && e.Encoder <= f.Encoder &&
 		e.JPEG <= f.JPEG && e.OFA <= f.OFA
 }
 
-// engines are those of the whole GPU: the most that any profile has of each.
-func (m *MIG) engines() Engines {
+// allEngines are those of the whole GPU: the most that any profile has of each.
+func allEngines(m *MIG) Engines {
 	var all Engines
 	for _, p := range m.Profiles {
 		all = Engines{
@@ -45,31 +46,31 @@ func (m *MIG) engines() Engines {
 // fits reports whether an instance of the profile can be made at place beside
 // those that exist: memory slices are not shared, and the engines must suffice
 // (which is why there is one "+me" instance).
-func (p *Product) fits(existing []gpuInstance, profile *Profile, place placement) bool {
+func fits(p *Product, existing []gpuInstance, profile *Profile, place placement) bool {
 	engines := profile.Engines
 	same := 0
 	for _, gi := range existing {
 		if gi.Placement.overlaps(place) {
 			return false
 		}
-		other, ok := p.profileByID(gi.Profile)
+		other, ok := p.ProfileByID(gi.Profile)
 		if !ok {
 			continue
 		}
-		engines = engines.plus(other.Engines)
+		engines = combined(engines, other.Engines)
 		if other.ID == profile.ID {
 			same++
 		}
 	}
-	return same < profile.MaxInstances && engines.within(p.MIG.engines())
+	return same < profile.MaxInstances && within(engines, allEngines(p.MIG))
 }
 
 // freePlacements are the places where an instance of the profile fits, by start.
-func (p *Product) freePlacements(existing []gpuInstance, profile *Profile) []placement {
+func freePlacements(p *Product, existing []gpuInstance, profile *Profile) []placement {
 	var free []placement
 	for _, start := range profile.Placements.Starts {
 		place := placement{Start: start, Size: profile.Placements.Size}
-		if p.fits(existing, profile, place) {
+		if fits(p, existing, profile, place) {
 			free = append(free, place)
 		}
 	}
@@ -77,11 +78,11 @@ func (p *Product) freePlacements(existing []gpuInstance, profile *Profile) []pla
 }
 
 // remaining is how many further instances of the profile fit.
-func (p *Product) remaining(existing []gpuInstance, profile *Profile) int {
+func remaining(p *Product, existing []gpuInstance, profile *Profile) int {
 	existing = slices.Clone(existing)
 	n := 0
 	for {
-		free := p.freePlacements(existing, profile)
+		free := freePlacements(p, existing, profile)
 		if len(free) == 0 {
 			return n
 		}
@@ -93,7 +94,7 @@ func (p *Product) remaining(existing []gpuInstance, profile *Profile) int {
 // instanceID is the id that the driver gives a GPU instance: places are numbered
 // from the largest size down, so that on an A100 the whole is 0, the halves are 1
 // and 2, the quarters 3 to 6 and the eighths 7 to 14.
-func (m *MIG) instanceID(place placement) int {
+func instanceID(m *MIG, place placement) int {
 	return m.MemorySlices/place.Size - 1 + place.Start/place.Size
 }
 
@@ -112,7 +113,7 @@ type computeProfile struct {
 var computeSizes = []struct{ id, slices int }{{0, 1}, {1, 2}, {2, 3}, {3, 4}, {4, 7}}
 
 // computeProfiles are the compute instance profiles of the profile.
-func (p *Profile) computeProfiles() []computeProfile {
+func computeProfiles(p *Profile) []computeProfile {
 	var profiles []computeProfile
 	for _, size := range computeSizes {
 		if size.slices > p.Slices {
@@ -141,8 +142,8 @@ func (p *Profile) computeProfiles() []computeProfile {
 	return profiles
 }
 
-func (p *Profile) computeProfile(id int) (computeProfile, bool) {
-	for _, c := range p.computeProfiles() {
+func findComputeProfile(p *Profile, id int) (computeProfile, bool) {
+	for _, c := range computeProfiles(p) {
 		if c.ID == id {
 			return c, true
 		}

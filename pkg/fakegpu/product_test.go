@@ -6,16 +6,14 @@ import (
 	"testing"
 
 	nvlib "github.com/NVIDIA/go-nvlib/pkg/nvlib/device"
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/google/go-cmp/cmp"
 )
 
 func TestProductsAreKnown(t *testing.T) {
 	want := []string{
-		"a100-sxm4-40gb", "a100-sxm4-80gb", "a30", "b200", "h100-sxm5-80gb", "h200-sxm5-141gb", "l4", "l40s",
-		"rtx-pro-6000-96gb", "t4",
-	}
-	if _, err := loadProducts(); err != nil {
-		t.Fatal(err)
+		"a100-pcie-80gb", "a100-sxm4-40gb", "a100-sxm4-80gb", "a10g", "a30", "b200", "h100-nvl-94gb", "h100-sxm5-80gb", "h200-sxm5-141gb",
+		"l4", "l40s", "rtx-pro-6000-96gb", "t4", "v100-sxm2-16gb", "v100-sxm2-32gb",
 	}
 	var got []string
 	for _, p := range Products() {
@@ -35,7 +33,7 @@ func TestProductsAreWhole(t *testing.T) {
 			if _, ok := architectures[p.Architecture]; !ok {
 				t.Errorf("unknown architecture %q", p.Architecture)
 			}
-			if _, _, err := p.computeCapability(); err != nil {
+			if _, _, err := p.ComputeCapabilityNumbers(); err != nil {
 				t.Error(err)
 			}
 			if p.PCI.DeviceID&0xffff != 0x10de || p.PCI.SubsystemID&0xffff != 0x10de {
@@ -60,12 +58,12 @@ func TestProfileNamesAreThoseOfGoNvlib(t *testing.T) {
 			continue
 		}
 		for _, q := range p.MIG.Profiles {
-			c := slices.IndexFunc(q.computeProfiles(), func(c computeProfile) bool { return c.Slices == q.Slices })
+			c := slices.IndexFunc(computeProfiles(&q), func(c computeProfile) bool { return c.Slices == q.Slices })
 			if c < 0 {
 				t.Errorf("%s %s has no full compute instance", p.Name, q.Name)
 				continue
 			}
-			m, err := lib.NewMigProfile(q.Index, q.computeProfiles()[c].ID, 0, q.MemoryMiB, p.Memory.TotalMiB*mebibyte)
+			m, err := lib.NewMigProfile(q.Index, computeProfiles(&q)[c].ID, 0, q.MemoryMiB, p.Memory.TotalMiB*mebibyte)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -87,7 +85,7 @@ func TestProfilesFitAsOftenAsTheySay(t *testing.T) {
 				t.Errorf("%s: id %d twice", p.Name, q.ID)
 			}
 			ids[q.ID] = true
-			if got := p.remaining(nil, &q); got != q.MaxInstances {
+			if got := remaining(&p, nil, &q); got != q.MaxInstances {
 				t.Errorf("%s: %d instances of %s fit on an empty GPU, not %d", p.Name, got, q.Name, q.MaxInstances)
 			}
 			for _, start := range q.Placements.Starts {
@@ -216,6 +214,37 @@ func TestCUDAVersionFollowsTheDriver(t *testing.T) {
 	} {
 		if got := cudaVersion(driver); got != want {
 			t.Errorf("%s: CUDA %d, want %d", driver, got, want)
+		}
+	}
+}
+
+// In a hybrid cube mesh the first GPU is linked with the other three of its four and with
+// the first of the others.
+func TestV100AreLinkedAsAMesh(t *testing.T) {
+	m := newMachine(t, "v100-sxm2-16gb:8")
+	lib := initialised(t, m)
+	for gpu, want := range map[int][]int{0: {1, 2, 3, 4}, 6: {2, 4, 5, 7}} {
+		d := gpuAt(t, lib, gpu)
+		linked := map[string]bool{}
+		for link := range 6 {
+			if state := succeed[nvml.EnableState](t)(d.GetNvLinkState(link)); state != nvml.FEATURE_ENABLED {
+				t.Errorf("link %d of GPU %d is not up", link, gpu)
+			}
+			if kind := succeed[nvml.IntNvLinkDeviceType](t)(d.GetNvLinkRemoteDeviceType(link)); kind != nvml.NVLINK_DEVICE_TYPE_GPU {
+				t.Errorf("link %d of GPU %d ends at %v", link, gpu, kind)
+			}
+			info := succeed[nvml.PciInfo](t)(d.GetNvLinkRemotePciInfo(link))
+			linked[pciAddress(info.Bus)] = true
+		}
+		wanted := map[string]bool{}
+		for _, other := range want {
+			wanted[pciAddress(succeed[nvml.PciInfo](t)(gpuAt(t, lib, other).GetPciInfo()).Bus)] = true
+		}
+		if diff := cmp.Diff(wanted, linked); diff != "" {
+			t.Errorf("GPU %d: %s", gpu, diff)
+		}
+		if _, ret := d.GetNvLinkState(6); ret != nvml.ERROR_INVALID_ARGUMENT {
+			t.Errorf("a seventh link of GPU %d: %v", gpu, ret)
 		}
 	}
 }

@@ -222,17 +222,15 @@ func (s *state) find(id string) (view, error) {
 	return view{}, inputErrorf("no GPU %q; the machine has: %s", id, strings.Join(known, ", "))
 }
 
-// bridgePeer is the GPU at the other end of an NVLink bridge.
-func (v view) bridgePeer() (view, bool) {
-	if v.product.NVLink.Topology != TopologyBridge {
-		return view{}, false
-	}
+// nvlinkPeers are the GPUs at the other ends of direct NVLink connections.
+func (v view) nvlinkPeers() []view {
+	var peers []view
 	for _, other := range v.state.present() {
-		if other.Slot == v.Slot^1 && other.product == v.product {
-			return other, true
+		if other.product == v.product && v.product.NVLink.Topology.Linked(v.Slot, other.Slot) {
+			peers = append(peers, other)
 		}
 	}
-	return view{}, false
+	return peers
 }
 
 // instance finds a GPU instance by id.

@@ -19,8 +19,8 @@ func TestParseVersion(t *testing.T) {
 		"+1.0":           "",
 		"v1.0":           "",
 	} {
-		if got := parseVersion(raw).Semver; got != want {
-			t.Errorf("parseVersion(%q) is %q, want %q", raw, got, want)
+		if got := ParseVersion(raw).Semver; got != want {
+			t.Errorf("ParseVersion(%q) is %q, want %q", raw, got, want)
 		}
 	}
 }

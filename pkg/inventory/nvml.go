@@ -141,7 +141,7 @@ func (n *NVML) read(ctx context.Context) Node {
 	r := newReading(n.lib, n.sysfs, logger)
 	node := Node{GPUs: make([]GPU, 0, count)}
 	if raw, ret := n.lib.SystemGetDriverVersion(); ret == nvml.SUCCESS {
-		node.DriverVersion = parseVersion(raw)
+		node.DriverVersion = ParseVersion(raw)
 		cured.driver = n.driver != "" && n.driver != raw
 		n.driver = raw
 	}

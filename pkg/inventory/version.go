@@ -6,10 +6,11 @@ import (
 	"strings"
 )
 
-// parseVersion reads a version as the driver writes it: "580.95.05", "13.0". One
+// ParseVersion reads a version as the driver writes it: "580.95.05", "13.0". One
 // to three numbers have a reading as semantic version; missing ones are 0 and
-// leading zeros go, as semver.org 2.0.0 has neither.
-func parseVersion(raw string) Version {
+// leading zeros go, as semver.org 2.0.0 has neither. A version without such a reading
+// has only its Raw form.
+func ParseVersion(raw string) Version {
 	raw = strings.TrimSpace(raw)
 	v := Version{Raw: raw}
 	parts := strings.Split(raw, ".")
@@ -33,12 +34,12 @@ func cudaVersion(v int) Version {
 	if v <= 0 {
 		return Version{}
 	}
-	return parseVersion(fmt.Sprintf("%d.%d", v/1000, v%1000/10))
+	return ParseVersion(fmt.Sprintf("%d.%d", v/1000, v%1000/10))
 }
 
 func computeCapability(major, minor int) Version {
 	if major <= 0 || minor < 0 {
 		return Version{}
 	}
-	return parseVersion(fmt.Sprintf("%d.%d", major, minor))
+	return ParseVersion(fmt.Sprintf("%d.%d", major, minor))
 }
