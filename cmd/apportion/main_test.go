@@ -149,7 +149,7 @@ func TestMistakesAreOneLineAndExit2(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"fly"}, `unknown command "fly"; known are: fake, inventory`},
+		{[]string{"fly"}, `unknown command "fly"; known are: explain, fake, inventory`},
 		{[]string{"fake", "fly"}, "known are: add-gpu, allocate, create, driver-version"},
 		{[]string{"fake", "mig", "fly"}, "known are: create, destroy, mode"},
 		{[]string{"fake", "show", "--fly"}, "unknown flag: --fly"},
@@ -158,7 +158,7 @@ func TestMistakesAreOneLineAndExit2(t *testing.T) {
 		{[]string{"inventory", "-o", "xml"}, "known are: table, json, yaml, slices"},
 		{[]string{"fake", "create", "--gpus", "t4"}, "--node is missing"},
 		{[]string{"fake", "create", "--node", "n"}, "--gpus is missing"},
-		{[]string{"fake", "create", "--node", "n", "--gpus", "gtx"}, "known are: a100-sxm4-40gb"},
+		{[]string{"fake", "create", "--node", "n", "--gpus", "gtx"}, "known are: a100-pcie-80gb"},
 		{[]string{"fake", "create", "--node", "n", "--gpus", "t4:17"}, "more than 16"},
 		{[]string{"fake", "create", "--node", "n", "--gpus", "t4", "--driver-version", "x"}, "no driver version"},
 		{[]string{"fake", "lose-gpu"}, "--gpu is missing"},
@@ -177,9 +177,9 @@ func TestMistakesAreOneLineAndExit2(t *testing.T) {
 		{[]string{"fake", "mig", "mode", "maybe", "--gpu", "0"}, "known are: on, off"},
 		{[]string{"fake", "driver-version", "latest"}, "no driver version"},
 		{[]string{"fake", "symbols", "hide", "printf"}, "no NVML function"},
-		{[]string{"fake", "add-gpu", "gtx"}, "known are: a100-sxm4-40gb"},
+		{[]string{"fake", "add-gpu", "gtx"}, "known are: a100-pcie-80gb"},
 		{[]string{"fake", "add-gpu", "--slot", "16"}, "no slot 16"},
-		{[]string{"inventory", "--fake", "gtx"}, "known are: a100-sxm4-40gb"},
+		{[]string{"inventory", "--fake", "gtx"}, "known are: a100-pcie-80gb"},
 		{[]string{"inventory", "--fake", "t4", "--machine", "/tmp"}, "only one of"},
 		{[]string{"inventory", "--nvml-library", "/nowhere/libnvidia-ml.so.1"}, "no such file"},
 		{[]string{"inventory", "--fake", "t4", "--exclude-devices", "0"}, "PCI address"},

@@ -19,6 +19,7 @@ const (
 	exitFailure     = 1
 	exitUsage       = 2
 	exitOutOfMemory = 3
+	exitNotPlaced   = 3
 )
 
 // usageError is a mistake in how the program was called.
@@ -40,6 +41,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	if errors.Is(err, errOutOfMemory) {
 		return exitOutOfMemory // It was said on stdout.
+	}
+	if errors.Is(err, errNotPlaced) {
+		return exitNotPlaced // So was this.
 	}
 	// One line, whatever the error has in it.
 	fmt.Fprintf(stderr, "%s: %s\n", name, strings.ReplaceAll(strings.TrimSpace(err.Error()), "\n", "; "))
@@ -81,7 +85,8 @@ makes fake GPUs.`,
 	})
 	cmd.CompletionOptions.HiddenDefaultCmd = true
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	cmd.AddCommand(newInventoryCommand(name), newFakeCommand(name), newOwnersCommand(name))
+	cmd.AddCommand(newInventoryCommand(name), newFakeCommand(name), newOwnersCommand(name), newTemplatesCommand(name))
+	cmd.AddCommand(newSimulateCommand(name), newExplainCommand(name))
 	return cmd
 }
 

@@ -1,0 +1,30 @@
+package simulate_test
+
+import (
+	"fmt"
+	"testing"
+
+	"apportion.dev/apportion/pkg/allocator"
+	"apportion.dev/apportion/pkg/simulate"
+)
+
+// BenchmarkMake plans for 1,000 pods of one GPU each on 100 instance types.
+func BenchmarkMake(b *testing.B) {
+	in := newInput()
+	for i := range 100 {
+		in.InstanceTypes = append(in.InstanceTypes, machine(fmt.Sprintf("type-%d", i), float64(1+i%9), "", gpus(1<<(i%5))...))
+	}
+	addTemplate(in, "one", request(1))
+	for i := range 1000 {
+		addPod(in, fmt.Sprintf("pod-%d", i), "template:one")
+	}
+	for _, policy := range []allocator.Policy{allocator.Predict, allocator.BestFit} {
+		b.Run(string(policy), func(b *testing.B) {
+			for b.Loop() {
+				if _, err := simulate.Make(b.Context(), in, simulate.Options{Policy: policy}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

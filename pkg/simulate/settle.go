@@ -1,0 +1,172 @@
+package simulate
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+
+	"apportion.dev/apportion/pkg/allocator"
+)
+
+// maxLabelings limits how many sets of labels are looked at for one instance type.
+const maxLabelings = 10_000
+
+// settled is what a node claim becomes.
+type settled struct {
+	it     *InstanceType
+	labels map[string]string
+}
+
+// settle finds the cheapest surviving instance type of a node claim, and labels with
+// which it has room for all its pods. There are none only if so many labels matter that
+// not all could be looked at.
+func (t *target) settle() (settled, bool) {
+	for _, it := range t.types {
+		if labels, ok := t.labels(it); ok {
+			return settled{it, labels}, true
+		}
+	}
+	return settled{}, false
+}
+
+// labels are the labels of a node of an instance type: of labels with several values the
+// first with which everything holds, and of others none if possible.
+func (t *target) labels(it *InstanceType) (map[string]string, bool) {
+	keys, values := t.choices(it)
+	chosen := make([]int, len(keys))
+	for range maxLabelings {
+		labels := map[string]string{}
+		for i, key := range keys {
+			if value := values[i][chosen[i]]; value != nil {
+				labels[key] = *value
+			}
+		}
+		if t.holds(it, labels) {
+			labels[corev1.LabelHostname] = t.name
+			return labels, true
+		}
+		// The next combination; the last key changes first.
+		i := len(keys) - 1
+		for ; i >= 0; i-- {
+			if chosen[i]++; chosen[i] < len(values[i]) {
+				break
+			}
+			chosen[i] = 0
+		}
+		if i < 0 {
+			break
+		}
+	}
+	return nil, false
+}
+
+// choices are the labels that matter, in order, with the values that each may have; nil
+// stands for none.
+func (t *target) choices(it *InstanceType) (keys []string, values [][]*string) {
+	known := map[string][]*string{}
+	for key, all := range it.Labels {
+		for _, value := range all {
+			known[key] = append(known[key], &value)
+		}
+	}
+	consider := func(requirements []corev1.NodeSelectorRequirement) {
+		for _, r := range requirements {
+			if _, declared := it.Labels[r.Key]; declared {
+				continue
+			}
+			if known[r.Key] == nil {
+				known[r.Key] = []*string{nil}
+			}
+			for _, value := range valuesFor(r) {
+				known[r.Key] = append(known[r.Key], &value)
+			}
+		}
+	}
+	for _, selector := range t.selectors {
+		for _, term := range selector.NodeSelectorTerms {
+			consider(term.MatchExpressions)
+		}
+	}
+	for _, pod := range t.pods {
+		for _, placement := range placementsOn(pod.result, it.Name) {
+			consider(placement.Requirements)
+		}
+	}
+	keys = slices.Sorted(maps.Keys(known))
+	for _, key := range keys {
+		values = append(values, known[key])
+	}
+	return keys, values
+}
+
+// valuesFor are values with which a requirement may hold.
+func valuesFor(r corev1.NodeSelectorRequirement) []string {
+	switch r.Operator {
+	case corev1.NodeSelectorOpIn:
+		return r.Values
+	case corev1.NodeSelectorOpExists:
+		return []string{"true"}
+	case corev1.NodeSelectorOpGt:
+		return beside(r.Values, 1)
+	case corev1.NodeSelectorOpLt:
+		return beside(r.Values, -1)
+	}
+	return nil
+}
+
+// beside is the next number after the one that is given, or before it.
+func beside(values []string, step int) []string {
+	if len(values) != 1 {
+		return nil
+	}
+	bound, err := strconv.Atoi(values[0])
+	if err != nil {
+		return nil // Such a selector matches nothing.
+	}
+	return []string{strconv.Itoa(bound + step)}
+}
+
+// holds says whether a node with these labels has room for all pods.
+func (t *target) holds(it *InstanceType, labels map[string]string) bool {
+	node := &corev1.Node{}
+	node.Name, node.Labels = newNodeHostname, labels
+	for _, selector := range t.selectors {
+		if matches, err := nodeaffinity.NewLazyErrorNodeSelector(selector).Match(node); err != nil || !matches {
+			return false
+		}
+	}
+	for _, pod := range t.pods {
+		if placementFor(placementsOn(pod.result, it.Name), labels) == nil {
+			return false
+		}
+	}
+	return true
+}
+
+func placementsOn(result *allocator.Result, instanceType string) []allocator.Placement {
+	for _, s := range result.Survivors {
+		if s.InstanceType == instanceType {
+			return s.Placements
+		}
+	}
+	return nil
+}
+
+// placementFor is what the claims get on a node with these labels, nil if there is none.
+func placementFor(placements []allocator.Placement, labels map[string]string) *allocator.Placement {
+	node := &corev1.Node{}
+	node.Labels = labels
+	for i := range placements {
+		if len(placements[i].Requirements) == 0 {
+			return &placements[i]
+		}
+		selector := &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: placements[i].Requirements}}}
+		if matches, err := nodeaffinity.NewLazyErrorNodeSelector(selector).Match(node); err == nil && matches {
+			return &placements[i]
+		}
+	}
+	return nil
+}
