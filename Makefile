@@ -27,6 +27,11 @@ test: ## Run all unit and integration tests with the race detector. Needs no roo
 	@echo "Testing the driver. On a new machine the libraries are compiled first, which takes minutes."
 	go test -race ./...
 
+.PHONY: test-karpenter
+test-karpenter: ## Test what the catalog gives to Karpenter, with Karpenter itself.
+	cd pkg/catalog/karpenter && go test -race ./...
+	cd bench/allocator && go test ./...
+
 .PHONY: lint
 lint: ## Check formatting, go.mod files, and run vet, staticcheck and logcheck.
 	hack/lint
@@ -47,6 +52,10 @@ bench: ## Measure prepare and unprepare of the real plugin, ownership and scrape
 	@echo "Joining 100,000 claims with their pods, an event's way to a client, and a scrape of 8 GPUs x 26 fields x 16 owners of each:"
 	go test -run '^$$' -bench '^Benchmark(Join|Held|WatchEvent|Scrape|Change)$$' -benchmem ./pkg/ownership ./pkg/ownership/client ./pkg/exporter
 	go test -count=1 -v -run '^TestAScrapeCopiesNothing$$' ./pkg/exporter
+
+.PHONY: bench-allocator
+bench-allocator: ## Measure the allocator beside kube-scheduler's and Karpenter's.
+	cd bench/allocator && go run .
 
 .PHONY: demo
 demo: ## Start a local cluster with fake GPUs and show pods that use them. Needs root.
