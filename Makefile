@@ -27,6 +27,10 @@ test: ## Run all unit and integration tests with the race detector. Needs no roo
 	@echo "Testing the driver. On a new machine the libraries are compiled first, which takes minutes."
 	go test -race ./...
 
+.PHONY: test-scheduler
+test-scheduler: ## Compare the allocator with kube-scheduler's in 200,000 generated cases.
+	go test -count=1 -v -run '^TestAgainstKubeScheduler$$' ./pkg/allocator/internal/solver
+
 .PHONY: test-karpenter
 test-karpenter: ## Test what the catalog gives to Karpenter, with Karpenter itself.
 	cd pkg/catalog/karpenter && go test -race ./...
