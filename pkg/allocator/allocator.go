@@ -27,10 +27,9 @@ type Allocator struct {
 	// local are the pools that only one node can reach, with its name.
 	local   map[poolKey]string
 	cluster *solver.Usage
-	// reaches and compiled are what several calls need: *reach by reachKey, and
-	// *compiledClaims by claimsKey.
-	reaches  sync.Map
-	compiled sync.Map
+	// reaches, compiled and holdings are what several calls need.
+	reaches  table[reachKey, *reach]
+	compiled table[claimsKey, *compiledClaims]
 	holdings holdings
 
 	mutex sync.RWMutex
@@ -39,8 +38,10 @@ type Allocator struct {
 	targets    map[string]*target
 	// placed has the target of each claim that was placed in this loop.
 	placed map[types.NamespacedName]*target
-	// usage is what the cluster's claims hold and what any target may take from others.
-	usage *solver.Usage
+	// takers are the targets that may take what others reach, in the order of their IDs,
+	// and usage is that and what the cluster's claims hold.
+	takers []*target
+	usage  *solver.Usage
 }
 
 type poolKey struct {
@@ -174,28 +175,54 @@ type reachKey struct {
 
 // reach finds what a node reaches, once for all that are alike.
 func (a *Allocator) reach(key reachKey, node *corev1.Node) *reach {
-	if r, ok := a.reaches.Load(key); ok {
-		return r.(*reach)
-	}
-	r := &reach{}
-	if key.set == nil {
-		r.pools, r.err = a.snapshot.Pools(node)
-	} else {
-		plain := key
-		plain.set = nil
-		base := a.reach(plain, node)
-		r.pools, r.err = base.pools, base.err
-		if r.err == nil {
-			r.err = key.set.err
+	return a.reaches.get(key, func() *reach {
+		r := &reach{}
+		if key.set == nil {
+			r.pools, r.err = a.snapshot.Pools(node)
+		} else {
+			plain := key
+			plain.set = nil
+			base := a.reach(plain, node)
+			r.pools, r.err = base.pools, base.err
+			if r.err == nil {
+				r.err = key.set.err
+			}
+			if r.err == nil {
+				r.pools = r.pools.WithTemplates(key.set.compiled...)
+				r.held = a.held(key.node, key.set)
+			}
 		}
 		if r.err == nil {
-			r.pools = r.pools.WithTemplates(key.set.compiled...)
-			r.held = a.held(key.node, key.set)
+			r.shape = r.pools.Shape()
 		}
+		return r
+	})
+}
+
+// table remembers what was made. It may be used by several goroutines.
+type table[K comparable, V any] struct {
+	mutex   sync.RWMutex
+	entries map[K]V
+}
+
+// get returns the entry of a key. Of several that are made at the same time the first
+// counts.
+func (t *table[K, V]) get(key K, make func() V) V {
+	t.mutex.RLock()
+	v, ok := t.entries[key]
+	t.mutex.RUnlock()
+	if ok {
+		return v
 	}
-	if r.err == nil {
-		r.shape = r.pools.Shape()
+	v = make()
+	t.mutex.Lock()
+	defer t.mutex.Unlock()
+	if first, ok := t.entries[key]; ok {
+		return first
 	}
-	stored, _ := a.reaches.LoadOrStore(key, r)
-	return stored.(*reach)
+	if t.entries == nil {
+		t.entries = map[K]V{}
+	}
+	t.entries[key] = v
+	return v
 }

@@ -143,6 +143,22 @@ func TestNodeClaims(t *testing.T) {
 			target: allocator.Target{InstanceTypes: rigTypes(rigType("none", nil))}, claims: podClaims(rigClaim("c", 1)),
 			want: []string{"none {}: c:r=p/d"},
 		},
+		"a reason for each part of the labels": {
+			rig:    newInputs().slices(rigSlice("p", rigInZones("b"), rigGPU("d"))),
+			target: allocator.Target{InstanceTypes: rigTypes(rigType("none", zones))}, claims: podClaims(rigClaim("c", 2)),
+			want: []string{"none - with topology.kubernetes.io/zone in [a, c]: request r of claim c: 0 of 2 devices; there are no devices; " +
+				"with topology.kubernetes.io/zone in [b]: request r of claim c: 1 of 2 devices"},
+		},
+		"devices with places of their own": {
+			rig: newInputs().slices(rigSlice("p", func(s *resourceapi.ResourceSliceSpec) {
+				s.PerDeviceNodeSelection = new(true)
+				s.Devices[0].NodeSelector = rigSelector(rigIn(rigZone, "b"))
+				s.Devices[1].AllNodes = new(true)
+				s.Devices[2].NodeName = new("n1")
+			}, rigGPU("d0"), rigGPU("d1"), rigGPU("d2"))),
+			target: allocator.Target{InstanceTypes: rigTypes(rigType("none", zones))}, claims: podClaims(rigClaim("c", 2)),
+			want: []string{"none {zone In b}: c:r=p/d0,r=p/d1"},
+		},
 		"a class that does not exist": {
 			rig: newInputs(), target: allocator.Target{InstanceTypes: rigTypes(small)},
 			claims: podClaims(rigClaim("c", 1, func(e *resourceapi.ExactDeviceRequest) { e.DeviceClassName = "missing" })),

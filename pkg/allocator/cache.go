@@ -25,7 +25,9 @@ type Cache struct {
 
 // NewCache returns an empty one.
 func NewCache() *Cache {
-	return &Cache{solver: solver.NewCache(), labels: cells.NewInterner(), names: make(map[string]int)}
+	c := &Cache{solver: solver.NewCache(), labels: cells.NewInterner(), names: make(map[string]int)}
+	c.next()
+	return c
 }
 
 // generations is a map that forgets what was not asked for between two calls of next.

@@ -129,12 +129,10 @@ func (a *Allocator) compile(claims []*resourceapi.ResourceClaim) (*solver.Claims
 	for i, claim := range claims {
 		key[i] = claimKey{claim: claim, version: claim.ResourceVersion}
 	}
-	if c, ok := a.compiled.Load(key); ok {
-		return c.(*compiledClaims).claims, c.(*compiledClaims).err
-	}
-	c := &compiledClaims{}
-	c.claims, c.err = solver.Compile(a.options.Cache.solver, claims, a.classes)
-	a.compiled.Store(key, c)
+	c := a.compiled.get(key, func() *compiledClaims {
+		compiled, err := solver.Compile(a.options.Cache.solver, claims, a.classes)
+		return &compiledClaims{claims: compiled, err: err}
+	})
 	return c.claims, c.err
 }
 

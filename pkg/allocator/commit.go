@@ -159,13 +159,7 @@ func (a *Allocator) Narrow(target string, selectors ...*corev1.NodeSelector) err
 		return nil
 	}
 	t.selectors = all
-	var boxes []*cells.Selector
-	for _, alternative := range t.alternatives {
-		if alternative.box != nil {
-			boxes = appendNew(boxes, alternative.box)
-		}
-	}
-	space := cells.NewSpace(nil, all, nil, boxes)
+	space := cells.NewSpace(nil, all, nil, t.boxes)
 	a.generation++
 	a.keep(t, func(alternative *alternative) bool {
 		if t.node != nil {
@@ -194,24 +188,32 @@ func (a *Allocator) keep(t *target, good func(*alternative) bool) {
 	a.changed(t)
 }
 
-// changed works out anew what targets take from each other after one has changed.
+// changed works out anew what depends on a target's alternatives.
 func (a *Allocator) changed(t *target) {
 	a.generation++
-	t.shared = t.sharedUsage(a.local)
-	var takers []*target
-	for _, other := range a.targets {
-		if other.shared != nil {
-			takers = append(takers, other)
+	t.byType, t.boxes = make(map[string][]*alternative, len(t.alternatives)), nil
+	for _, of := range t.alternatives {
+		t.byType[of.instanceType] = append(t.byType[of.instanceType], of)
+		if of.box != nil {
+			t.boxes = appendNew(t.boxes, of.box)
 		}
 	}
-	slices.SortFunc(takers, func(x, y *target) int { return strings.Compare(x.id, y.id) })
+	before := t.shared
+	t.shared = t.sharedUsage(a.local)
+	if before == nil && t.shared == nil {
+		return // as with all that take devices of their own nodes only
+	}
+	takers := slices.DeleteFunc(slices.Clone(a.takers), func(other *target) bool { return other == t })
+	if t.shared == nil {
+		t.others = nil
+	} else {
+		i, _ := slices.BinarySearchFunc(takers, t.id, func(other *target, id string) int { return strings.Compare(other.id, id) })
+		takers = slices.Insert(takers, i, t)
+	}
+	a.takers = takers
 	a.usage = a.sum(takers, nil)
-	for _, other := range a.targets {
-		if other.shared == nil {
-			other.others = func() *solver.Usage { return a.usage }
-			continue
-		}
-		other.others = sync.OnceValue(func() *solver.Usage { return a.sum(takers, other) })
+	for _, taker := range takers {
+		taker.others = sync.OnceValue(func() *solver.Usage { return a.sum(takers, taker) })
 	}
 }
 

@@ -352,3 +352,32 @@ func TestUnused(t *testing.T) {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }
+
+func TestUnusedOfANodeThatIsNotInitialized(t *testing.T) {
+	three := rigType("three", nil, rigGPUs(3)...)
+	a := newInputs().allocated(rigAllocated(rigClaim("other", 1), nil, "n1/gpu-4f3a")).new(t)
+	n1 := allocator.Target{ID: "n1", Node: rigNode("n1"), InstanceTypes: rigTypes(three)}
+	rigWant(t, rigCommit(t, a, n1, rigClaim("c", 1)), "three {}: c:r=gpu-1")
+	if got, want := unusedText(a, "n1", "three"), "gpu-2"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	if got := unusedText(a, "n1", ""); got != "" {
+		t.Errorf("without an instance type: %s", got)
+	}
+}
+
+func TestUnusedHasTheNewestSlices(t *testing.T) {
+	old, first, second := rigSlice("n1", rigOnNode("n1"), rigGPU("old")), rigSlice("n1", rigOnNode("n1"), rigGPU("b")), rigSlice("n1", rigOnNode("n1"), rigGPU("a"))
+	for i, s := range []*resourceapi.ResourceSlice{first, second} {
+		s.Name = fmt.Sprintf("n1-%d", i)
+		s.Spec.Pool.Generation, s.Spec.Pool.ResourceSliceCount = 2, 2
+	}
+	for _, order := range [][]*resourceapi.ResourceSlice{{old, second, first}, {first, old, second}} {
+		a := newInputs().slices(order...).new(t)
+		n1 := allocator.Target{ID: "n1", Node: rigNode("n1")}
+		rigWant(t, rigCommit(t, a, n1, rigClaim("c", 1)), " {}: c:r=n1/b")
+		if got, want := unusedText(a, "n1", ""), "n1/a"; got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+}

@@ -66,7 +66,8 @@ type UnusedDevice struct {
 // was committed: the devices of its templates and of the pools that only its node
 // reaches, in publishing order, each of which could still be allocated by itself. A GPU
 // of which nothing is used is there together with all of its partitions; one of which a
-// partition is used, no longer. The name is empty for a node without an instance type.
+// partition is used, no longer. If it depends on labels what is taken, the first placement
+// counts. The name is empty for a node without an instance type.
 // There is nothing for a target to which nothing was committed.
 func (a *Allocator) Unused(target, instanceType string) []UnusedDevice {
 	a.mutex.RLock()
@@ -75,13 +76,13 @@ func (a *Allocator) Unused(target, instanceType string) []UnusedDevice {
 	if t == nil {
 		return nil
 	}
-	i := slices.IndexFunc(t.alternatives, func(of *alternative) bool { return of.instanceType == instanceType })
-	if i < 0 {
+	alternatives := t.byType[instanceType]
+	if len(alternatives) == 0 {
 		return nil
 	}
 	var unused []UnusedDevice
-	for _, stock := range a.stocks(t, t.alternatives[i]) {
-		for _, claim := range t.alternatives[i].taken.allClaims() {
+	for _, stock := range a.stocks(t, alternatives[0]) {
+		for _, claim := range alternatives[0].taken.allClaims() {
 			for j := range claim.Devices {
 				stock.take(&claim.Devices[j])
 			}

@@ -88,7 +88,9 @@ func (a *Allocator) newSearch(ctx context.Context, on *Target, claims []*resourc
 			return nil, errors.New("claims were placed on it as a node claim or as a node: it cannot be both, use another ID")
 		}
 		s.selectors = appendNew(s.selectors, s.state.selectors...)
-		s.usage = s.state.others()
+		if s.state.others != nil {
+			s.usage = s.state.others()
+		}
 	}
 	types, twice := a.options.Cache.instanceTypes(on.InstanceTypes)
 	if twice != "" {

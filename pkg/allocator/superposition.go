@@ -30,11 +30,11 @@ func (s *search) runNode() (*Result, error) {
 		return result, nil
 	}
 	if s.state != nil {
-		i := slices.IndexFunc(s.state.alternatives, func(a *alternative) bool { return a.instanceType == name })
-		if i < 0 {
+		alternatives := s.state.byType[name]
+		if len(alternatives) == 0 {
 			return drop(Dropped{Reason: goneReason})
 		}
-		before = s.state.alternatives[i].taken
+		before = alternatives[0].taken
 	}
 	if s.claims.err != nil {
 		return drop(Dropped{Reason: s.claims.err.Error(), Err: true})
@@ -100,11 +100,10 @@ type verdictKey struct {
 // superposition searches all that a node claim may become.
 type superposition struct {
 	*search
-	space  *cells.Space
-	result *Result
-	// before are the alternatives of each instance type, nil if nothing was committed.
-	before   map[string][]*alternative
+	space    *cells.Space
+	result   *Result
 	verdicts map[verdictKey]*verdict
+	groups   []int // used again for each verdict
 }
 
 // fresh is the one alternative of an instance type of which nothing is taken.
@@ -114,17 +113,10 @@ var fresh = []*alternative{{}}
 // region of its label space.
 func (s *search) runNodeClaim() (*Result, error) {
 	p := &superposition{search: s, result: s.newResult(), verdicts: make(map[verdictKey]*verdict)}
-	var boxes []*cells.Selector
+	var boxes, split []*cells.Selector
 	if s.state != nil {
-		p.before = make(map[string][]*alternative)
-		for _, a := range s.state.alternatives {
-			p.before[a.instanceType] = append(p.before[a.instanceType], a)
-			if a.box != nil {
-				boxes = appendNew(boxes, a.box)
-			}
-		}
+		boxes = s.state.boxes
 	}
-	var split []*cells.Selector
 	if len(s.names) > 0 {
 		split = s.allocator.split
 	}
@@ -145,7 +137,7 @@ func (p *superposition) instanceType(i int) error {
 	t, name := p.types[i], p.on.InstanceTypes[i].Name
 	before := fresh
 	if p.state != nil {
-		before = p.before[name]
+		before = p.state.byType[name]
 	}
 	v, err := p.verdictOfAll(t, before)
 	if err != nil {
@@ -216,7 +208,8 @@ func (p *superposition) verdict(t *instanceType, before *alternative) (*verdict,
 		return v, nil
 	}
 	v := &verdict{}
-	groups := make([]int, len(grid.Regions))
+	p.groups = slices.Grow(p.groups[:0], len(grid.Regions))[:len(grid.Regions)]
+	groups := p.groups
 	var found []outcome
 	var failed []*group
 	for i := range grid.Regions {

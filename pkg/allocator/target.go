@@ -18,6 +18,9 @@ type target struct {
 	// alternatives are what the target may still become, in the order of its instance
 	// types. They exclude each other.
 	alternatives []*alternative
+	// byType are the same by instance type, and boxes the labels that they have.
+	byType map[string][]*alternative
+	boxes  []*cells.Selector
 	// claims are those that were placed on it.
 	claims []types.NamespacedName
 	// selectors are all that were asked of its labels.
@@ -25,8 +28,8 @@ type target struct {
 	// shared is what it may take of devices that other targets reach, whichever of the
 	// alternatives it becomes; nil if nothing.
 	shared *solver.Usage
-	// others is what the cluster's claims hold and other targets may take, of the
-	// allocator's generation; nil if not yet needed.
+	// others is what the cluster's claims hold and other targets may take; nil for a target
+	// without shared, for which that is the allocator's usage.
 	others func() *solver.Usage
 }
 

@@ -88,7 +88,8 @@ type InstanceType struct {
 
 // Target is where a pod may be placed.
 type Target struct {
-	// ID names the target in this loop, the name of a node or of a node claim.
+	// ID names the target in this loop, the name of a node or of a node claim. A node is
+	// one target, always with the same ID.
 	ID string
 	// Node is the node if there is one. Its labels count, and not those of instance
 	// types. It must not be changed while the Allocator is in use.
@@ -98,7 +99,8 @@ type Target struct {
 	// is initialized has none.
 	InstanceTypes []*InstanceType
 	// Selectors must all match the labels of the node: the requirements of the node
-	// claim, the pod's node affinity, the topology of its volumes.
+	// claim, the pod's node affinity, the topology of its volumes. Once committed, they
+	// hold for the target in all later calls.
 	Selectors []*corev1.NodeSelector
 }
 
