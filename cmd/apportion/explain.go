@@ -15,7 +15,11 @@ func newExplainCommand(name string) *cobra.Command { return newExplainCommandIn(
 func newExplainCommandIn(name string, connect func(kubeconfig, context string) (*clients, error)) *cobra.Command {
 	cmd := group(&cobra.Command{
 		Use:   "explain",
-		Short: "Say where a pending pod fits, and where not and why",
+		Short: "Say where something fits, and where not and why",
+		Example: lines(
+			"# Why is this pod pending?",
+			name+" explain pod train-0 -n team-a",
+		),
 	})
 	cmd.AddCommand(newExplainPodCommand(name, connect))
 	return cmd

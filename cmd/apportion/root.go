@@ -68,13 +68,15 @@ func newRootCommand(name string) *cobra.Command {
 		Use:   "apportion",
 		Short: "Look at GPUs and at who holds them, and make fake ones",
 		Long: `Apportion is a Dynamic Resource Allocation driver for NVIDIA GPUs. This program
-shows what a node would publish, without a cluster, and who holds the GPUs of one, and
-makes fake GPUs.`,
+shows what a node would publish, without a cluster, who holds the GPUs of one, and which
+nodes pods need, and makes fake GPUs.`,
 		Example: lines(
 			"# What would this node publish?",
 			name+" inventory",
 			"# Who holds the cluster's GPUs?",
 			name+" owners",
+			"# Which nodes would these pods need?",
+			name+" simulate -f manifests/",
 			"# What would a node with eight H100 publish?",
 			name+" inventory --fake h100-sxm5-80gb:8",
 		),

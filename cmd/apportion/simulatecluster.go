@@ -8,8 +8,6 @@ import (
 	"net/url"
 
 	"golang.org/x/sync/errgroup"
-	corev1 "k8s.io/api/core/v1"
-	resourceapi "k8s.io/api/resource/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -35,59 +33,35 @@ func readCluster(ctx context.Context, c *clients) (*clusterState, error) {
 	group, groupCtx := errgroup.WithContext(ctx)
 	// At most a few calls at once, as the API server has others to serve.
 	group.SetLimit(4)
-	var rules, classes error
-	group.Go(func() (err error) {
-		s.Claims, err = listAll[*resourceapi.ResourceClaim](groupCtx, claimsResource, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			return resources.ResourceClaims("").List(ctx, o)
-		})
-		if err != nil {
+	group.Go(func() error {
+		if err := listInto(groupCtx, &s.Claims, claimsResource, page(resources.ResourceClaims("").List)); err != nil {
 			return err
 		}
-		s.Pods, err = listAll[*corev1.Pod](groupCtx, podsResource, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			return core.Pods("").List(ctx, o)
-		})
-		return err
-	})
-	group.Go(func() (err error) {
-		s.ClaimTemplates, err = listAll[*resourceapi.ResourceClaimTemplate](groupCtx, "resourceclaimtemplates.resource.k8s.io", func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			return resources.ResourceClaimTemplates("").List(ctx, o)
-		})
-		return err
-	})
-	group.Go(func() (err error) {
-		s.Slices, err = listAll[*resourceapi.ResourceSlice](groupCtx, slicesResource, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			return resources.ResourceSlices().List(ctx, o)
-		})
-		return err
-	})
-	group.Go(func() (err error) {
-		s.Nodes, err = listAll[*corev1.Node](groupCtx, "nodes", func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			return core.Nodes().List(ctx, o)
-		})
-		return err
-	})
-	group.Go(func() (err error) {
-		s.Classes, err = listAll[*resourceapi.DeviceClass](groupCtx, "deviceclasses.resource.k8s.io", func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			return resources.DeviceClasses().List(ctx, o)
-		})
-		return err
+		return listInto(groupCtx, &s.Pods, podsResource, page(core.Pods("").List))
 	})
 	group.Go(func() error {
-		s.TaintRules, rules = listAll[*resourceapi.DeviceTaintRule](groupCtx, "devicetaintrules.resource.k8s.io", func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			return resources.DeviceTaintRules().List(ctx, o)
-		})
+		return listInto(groupCtx, &s.ClaimTemplates, "resourceclaimtemplates.resource.k8s.io", page(resources.ResourceClaimTemplates("").List))
+	})
+	group.Go(func() error {
+		return listInto(groupCtx, &s.Slices, slicesResource, page(resources.ResourceSlices().List))
+	})
+	group.Go(func() error { return listInto(groupCtx, &s.Nodes, "nodes", page(core.Nodes().List)) })
+	group.Go(func() error {
+		return listInto(groupCtx, &s.Classes, "deviceclasses.resource.k8s.io", page(resources.DeviceClasses().List))
+	})
+	var rules, priorities error
+	group.Go(func() error {
+		rules = listInto(groupCtx, &s.TaintRules, "devicetaintrules.resource.k8s.io", page(resources.DeviceTaintRules().List))
 		return notEssential(rules)
 	})
 	group.Go(func() error {
-		s.priorities, classes = listAll[*schedulingv1.PriorityClass](groupCtx, "priorityclasses.scheduling.k8s.io", func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			return c.typed.SchedulingV1().PriorityClasses().List(ctx, o)
-		})
-		return notEssential(classes)
+		priorities = listInto(groupCtx, &s.priorities, "priorityclasses.scheduling.k8s.io", page(c.typed.SchedulingV1().PriorityClasses().List))
+		return notEssential(priorities)
 	})
 	if err := group.Wait(); err != nil {
 		return nil, err
 	}
-	for _, err := range []error{rules, classes} {
+	for _, err := range []error{rules, priorities} {
 		if apierrors.IsForbidden(err) {
 			s.warnings = append(s.warnings, "Done without: "+err.Error())
 		}
@@ -103,18 +77,22 @@ func notEssential(err error) error {
 	return err
 }
 
-// listAll reads all objects of a kind, page by page.
-func listAll[T runtime.Object](ctx context.Context, resource string, page pager.ListPageFunc) ([]T, error) {
-	var all []T
+// page makes a typed client's List one that a pager can call.
+func page[L runtime.Object](list func(context.Context, metav1.ListOptions) (L, error)) pager.ListPageFunc {
+	return func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return list(ctx, o) }
+}
+
+// listInto reads all objects of a kind, page by page.
+func listInto[T runtime.Object](ctx context.Context, all *[]T, resource string, page pager.ListPageFunc) error {
 	err := pager.New(page).EachListItemWithAlloc(ctx, metav1.ListOptions{}, func(object runtime.Object) error {
 		typed, ok := object.(T)
 		if !ok {
 			return fmt.Errorf("the server sent a %T", object)
 		}
-		all = append(all, typed)
+		*all = append(*all, typed)
 		return nil
 	})
-	return all, readError(err, resource)
+	return readError(err, resource)
 }
 
 // readError says in one line what went wrong and what to do about it.

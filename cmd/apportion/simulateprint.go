@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
@@ -54,7 +53,7 @@ func withoutEmpty(rows [][]string) [][]string {
 }
 
 func nodeRows(plan *simulate.Plan) [][]string {
-	rows := [][]string{{"NODE", "INSTANCE TYPE", "PRICE", "OR", "LABELS", "PODS", "UNUSED"}}
+	rows := [][]string{{"NODE", "INSTANCE TYPE", "PRICE", "OR", "REQUIRED LABELS", "PODS", "UNUSED"}}
 	for _, n := range plan.Nodes {
 		rows = append(rows, []string{visible(n.Name), "-", "-", "-", "-", strconv.Itoa(len(n.Pods)), visible(unusedText(n.Unused))})
 	}
@@ -66,7 +65,7 @@ func nodeRows(plan *simulate.Plan) [][]string {
 			}
 		}
 		rows = append(rows, []string{
-			n.Name, visible(n.InstanceType), priceText(n.Price), visible(orDash(someNames(others, 2))), visible(orDash(labelsText(n.Labels))),
+			n.Name, visible(n.InstanceType), priceText(n.Price), visible(orDash(someNames(others, 2))), visible(orDash(labelsText(n))),
 			strconv.Itoa(len(n.Pods)), visible(unusedText(n.Unused)),
 		})
 	}
@@ -88,16 +87,11 @@ func priceText(price float64) string {
 	return strconv.FormatFloat(price, 'f', -1, 64)
 }
 
-// labelsText are the labels that are a choice or that pods ask for, and not those that go
-// without saying.
-func labelsText(labels map[string]string) string {
+// labelsText are the labels that the pods need.
+func labelsText(n simulate.NodeClaim) string {
 	var texts []string
-	for _, key := range slices.Sorted(maps.Keys(labels)) {
-		switch key {
-		case corev1.LabelHostname, corev1.LabelInstanceTypeStable, corev1.LabelArchStable, corev1.LabelOSStable:
-			continue
-		}
-		texts = append(texts, key+"="+labels[key])
+	for _, key := range n.RequiredLabels {
+		texts = append(texts, key+"="+n.Labels[key])
 	}
 	return strings.Join(texts, ",")
 }
@@ -333,7 +327,11 @@ func explanationText(e *simulate.Explanation) string {
 func claimsText(claims []simulate.Claim) string {
 	var texts []string
 	for _, claim := range claims {
-		texts = append(texts, claim.Name+": "+orDash(devicesText(claim.Devices)))
+		var names []string
+		for _, d := range claim.Devices {
+			names = append(names, d.Device)
+		}
+		texts = append(texts, fmt.Sprintf("%s: %s (%s)", claim.Name, orDash(devicesText(claim.Devices)), someNames(names, 2)))
 	}
 	return strings.Join(texts, "; ")
 }

@@ -73,6 +73,8 @@ func TestTemplatesOfOneGPU(t *testing.T) {
 	want := `apiVersion: resource.k8s.io/v1
 kind: ResourceSlice
 metadata:
+  annotations:
+    resource.apportion.dev/bindings: '[{"attribute":"resource.kubernetes.io/pciBusID","devices":["gpu-00000000"]},{"attribute":"gpu.apportion.dev/uuid","devices":["gpu-00000000"]},{"attribute":"resource.kubernetes.io/pcieRoot","devices":["gpu-00000000"]}]'
   labels:
     node.kubernetes.io/instance-type: Standard_NC4as_T4_v3
   name: standard-nc4as-t4-v3-gpu.apportion.dev-0

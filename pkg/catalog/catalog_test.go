@@ -165,10 +165,10 @@ func TestLoadOwnTypes(t *testing.T) {
 	gpu := func(gpu string) string { return partitions(gpu) + " " + gpu }
 	const a, b, c, d = "gpu-00000000", "gpu-00000001", "gpu-00000002", "gpu-00000003"
 	want := []string{
-		"resource.kubernetes.io/pciBusID " + gpu(a), "gpu.apportion.dev/parentUUID " + partitions(a),
-		"resource.kubernetes.io/pciBusID " + gpu(b), "gpu.apportion.dev/parentUUID " + partitions(b),
-		"resource.kubernetes.io/pciBusID " + gpu(c), "gpu.apportion.dev/parentUUID " + partitions(c),
-		"resource.kubernetes.io/pciBusID " + gpu(d), "gpu.apportion.dev/parentUUID " + partitions(d),
+		"resource.kubernetes.io/pciBusID " + gpu(a), "gpu.apportion.dev/uuid " + a, "gpu.apportion.dev/parentUUID " + partitions(a),
+		"resource.kubernetes.io/pciBusID " + gpu(b), "gpu.apportion.dev/uuid " + b, "gpu.apportion.dev/parentUUID " + partitions(b),
+		"resource.kubernetes.io/pciBusID " + gpu(c), "gpu.apportion.dev/uuid " + c, "gpu.apportion.dev/parentUUID " + partitions(c),
+		"resource.kubernetes.io/pciBusID " + gpu(d), "gpu.apportion.dev/uuid " + d, "gpu.apportion.dev/parentUUID " + partitions(d),
 		"resource.kubernetes.io/pcieRoot " + gpu(a),
 		"resource.kubernetes.io/pcieRoot " + gpu(b),
 		"resource.kubernetes.io/pcieRoot " + gpu(c) + " " + gpu(d),

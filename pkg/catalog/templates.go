@@ -139,8 +139,9 @@ func knownBefore(d resourceapi.Device, product products.Product) resourceapi.Dev
 func linkedDirectly(p products.Product) bool { return p.NVLink.Topology != products.TopologySwitch }
 
 // bindings are what is known of values that are not known: the devices of one GPU share
-// its PCI address and its PCIe root, and its partitions its UUID; GPUs share a PCIe root
-// where the type says so; and those that are linked by NVLink share a domain.
+// its PCI address and its PCIe root, shares of a GPU its UUID, and its partitions that of
+// their parent; GPUs share a PCIe root where the type says so; and those that are linked
+// by NVLink share a domain.
 //
 // There is none for NUMA nodes: virtual machines often report none.
 func bindings(t InstanceType, driver string, model *devicemodel.Model) []allocator.Binding {
@@ -162,6 +163,7 @@ func bindings(t InstanceType, driver string, model *devicemodel.Model) []allocat
 	}
 	for i := range t.GPUs {
 		bind(string(pciBusID), names(i, anyDevice))
+		bind(driver+"/"+devicemodel.AttributeUUID, names(i, func(d devicemodel.Device) bool { return d.Partition == nil }))
 		bind(driver+"/"+devicemodel.AttributeParentUUID, names(i, func(d devicemodel.Device) bool { return d.Partition != nil }))
 	}
 	for _, group := range rootGroups(t) {

@@ -223,19 +223,21 @@ func withoutTheNode(published resourceslice.Slice, names *strings.Replacer) allo
 
 // checkBindings checks that what bindings say is true of the node, and that they say of
 // all that a template lacks what can be said: all devices of a GPU, all partitions of
-// one, and all GPUs of an NVLink domain are bound.
+// one, the GPU that shares are of, and all GPUs of an NVLink domain are bound.
 func checkBindings(t *testing.T, what string, model *devicemodel.Model, template allocator.Template) {
 	t.Helper()
 	names := placeholders(model)
 	byName := map[string]devicemodel.Device{}
 	byGPU, byDomain := map[string][]string{}, map[string][]string{}
-	partitions := map[string][]string{}
+	partitions, whole := map[string][]string{}, map[string][]string{}
 	for _, d := range model.Devices {
 		name := names.Replace(d.API.Name)
 		byName[name] = d
 		byGPU[d.GPUUUID] = append(byGPU[d.GPUUUID], name)
 		if d.Partition != nil {
 			partitions[d.GPUUUID] = append(partitions[d.GPUUUID], name)
+		} else {
+			whole[d.GPUUUID] = append(whole[d.GPUUUID], name)
 		}
 		if domain := d.API.Attributes["nvlinkDomain"].StringValue; domain != nil && strings.HasPrefix(*domain, "nvlink-") {
 			byDomain[*domain] = append(byDomain[*domain], name)
@@ -259,13 +261,12 @@ func checkBindings(t *testing.T, what string, model *devicemodel.Model, template
 	want := map[string]bool{}
 	expect := func(attribute string, groups map[string][]string) {
 		for _, group := range groups {
-			if len(group) > 1 {
-				want[fmt.Sprint(attribute, group)] = true
-			}
+			want[fmt.Sprint(attribute, group)] = true
 		}
 	}
 	expect("resource.kubernetes.io/pciBusID", byGPU)
 	expect("resource.kubernetes.io/pcieRoot", byGPU)
+	expect(driverName+"/uuid", whole)
 	expect(driverName+"/parentUUID", partitions)
 	expect(driverName+"/nvlinkDomain", byDomain)
 	if diff := cmp.Diff(want, got); diff != "" {

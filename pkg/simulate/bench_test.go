@@ -28,3 +28,24 @@ func BenchmarkMake(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkMakeInALargeCluster plans for 20 pods where 5,000 nodes are full.
+func BenchmarkMakeInALargeCluster(b *testing.B) {
+	in := newInput(machine("m", 1, "", gpus(8)...))
+	for i := range 5000 {
+		name := fmt.Sprintf("node-%d", i)
+		addNode(in, name, "", gpus(8)...)
+		for j := range 8 {
+			hold(addClaim(in, fmt.Sprintf("held-%d-%d", i, j), request(1)), name, fmt.Sprintf("gpu-%d", j))
+		}
+	}
+	addTemplate(in, "one", request(1))
+	for i := range 20 {
+		addPod(in, fmt.Sprintf("pod-%d", i), "template:one")
+	}
+	for b.Loop() {
+		if _, err := simulate.Make(b.Context(), in, simulate.Options{}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

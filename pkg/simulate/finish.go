@@ -55,7 +55,7 @@ func (p *planner) finishNodeClaim(t *target) (NodeClaim, error) {
 	unused := stock.unused(stock.hold(all))
 	unused.Resources = leftOver(s.it.Allocatable, t.used)
 	claim := NodeClaim{
-		Name: t.name, InstanceType: s.it.Name, Price: s.it.Price, Labels: s.labels, Taints: s.it.Taints, Pods: pods, Unused: unused,
+		Name: t.name, InstanceType: s.it.Name, Price: s.it.Price, Labels: s.labels, RequiredLabels: s.required, Taints: s.it.Taints, Pods: pods, Unused: unused,
 	}
 	for _, it := range t.types {
 		claim.Survivors = append(claim.Survivors, Survivor{InstanceType: it.Name, Price: it.Price})
@@ -154,25 +154,32 @@ func totalPrice(claims []NodeClaim) float64 {
 	return math.Round(sum*1e6) / 1e6
 }
 
-// heldBefore is what claims hold since before the plan.
-func (s *shared) heldBefore() []taken {
-	var all []taken
+// heldByNode is what claims have of the devices of nodes since before the plan.
+func (s *shared) heldByNode() map[string][]taken {
+	nodes := map[deviceKey]string{}
+	for node, stock := range s.nodeStocks {
+		for device := range stock.byDevice {
+			nodes[device] = node
+		}
+	}
+	held := map[string][]taken{}
 	for _, claim := range s.in.Claims {
 		if claim.Status.Allocation == nil || allocator.Departs(claim, s.departing) {
 			continue
 		}
 		for _, result := range claim.Status.Allocation.Devices.Results {
-			if result.AdminAccess == nil || !*result.AdminAccess {
-				all = append(all, taken{id: deviceKey{result.Driver, result.Pool, result.Device}, consumed: result.ConsumedCapacity})
+			key := deviceKey{result.Driver, result.Pool, result.Device}
+			if node, has := nodes[key]; has && (result.AdminAccess == nil || !*result.AdminAccess) {
+				held[node] = append(held[node], taken{id: key, consumed: result.ConsumedCapacity})
 			}
 		}
 	}
-	return all
+	return held
 }
 
 // warnings say what of the input and of the pods is not taken into account.
 func warnings(in *Input, of []*corev1.Pod) []string {
-	warnings := in.Warnings()
+	warnings := in.warnings()
 	pods := map[string][]string{}
 	var features []string
 	for _, pod := range of {

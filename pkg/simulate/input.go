@@ -74,8 +74,8 @@ func (in *Input) validate() error {
 	return nil
 }
 
-// Warnings say what in the input is not taken into account, in one line each.
-func (in *Input) Warnings() []string {
+// warnings say what in the input is not taken into account, in one line each.
+func (in *Input) warnings() []string {
 	var warnings []string
 	nodes := map[string]bool{}
 	for _, n := range in.Nodes {

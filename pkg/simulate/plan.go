@@ -35,6 +35,9 @@ type NodeClaim struct {
 	// Labels are what the node needs for the plan to hold: those of its instance type,
 	// with one value each, and what selectors of its pods ask for.
 	Labels map[string]string `json:"labels"`
+	// RequiredLabels are the keys of those labels that must be as they are. Others may
+	// have other values of the instance type.
+	RequiredLabels []string `json:"requiredLabels,omitempty"`
 	// Taints are those of the instance type.
 	Taints []corev1.Taint `json:"taints,omitempty"`
 	// Survivors are all instance types on which the pods fit together, cheapest first.

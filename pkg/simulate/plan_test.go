@@ -378,12 +378,16 @@ func TestLabelsOfANodeClaim(t *testing.T) {
 	plan := makePlan(t, in, allocator.Predict)
 	want := map[string]string{
 		zone: "b", "disk": "fast", "team": "x", "kernel": "6", "gpu": "true",
-		corev1.LabelHostname: "new-1", corev1.LabelInstanceTypeStable: "m",
+		corev1.LabelHostname: "new-1", corev1.LabelInstanceTypeStable: "m", corev1.LabelOSStable: "linux",
 	}
 	if len(plan.NodeClaims) != 1 {
 		t.Fatalf("%+v", plan.NotPlaced)
 	}
 	if diff := cmp.Diff(want, plan.NodeClaims[0].Labels); diff != "" {
+		t.Error(diff)
+	}
+	// Zone c would do as well, but not a.
+	if diff := cmp.Diff([]string{"disk", "gpu", "kernel", "team", zone}, plan.NodeClaims[0].RequiredLabels); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -441,5 +445,50 @@ func TestWhatIsNotConsideredIsSaid(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, makePlan(t, in, allocator.Predict).Warnings); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// Where kube-scheduler would take the first device, best-fit takes the smallest, and
+// says so.
+func TestWhereBestFitIsUnlikeKubeScheduler(t *testing.T) {
+	it := partitionedMachine("m", 1, 1)
+	devices := it.Templates[0].Slices[1].Devices
+	for i := range devices {
+		memory := resource.NewQuantity(int64(len(devices[i].ConsumesCounters[0].Counters)), resource.BinarySI)
+		devices[i].Capacity = map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{"memory": {Value: *memory}}
+	}
+	slices.Reverse(devices) // The whole GPU is published first.
+	in := newInput(it)
+	addTemplate(in, "any", request(1))
+	addPod(in, "a", "template:any")
+	addPod(in, "b")
+	predicted, best := makePlan(t, in, allocator.Predict).NodeClaims[0].Pods, makePlan(t, in, allocator.BestFit).NodeClaims[0].Pods
+	if got := podsOutline(predicted); got != "a(gpu-0-whole-0) b" || predicted[0].Unlike {
+		t.Errorf("predict: %s, %v", got, predicted)
+	}
+	if got := podsOutline(best); !strings.HasPrefix(got, "a(gpu-0-quarter-") || !best[0].Unlike || best[1].Unlike {
+		t.Errorf("best-fit: %s, %v", got, best)
+	}
+}
+
+// A rule for all devices of a driver is for those of new nodes, too.
+func TestATaintRuleForADriver(t *testing.T) {
+	in := newInput(machine("m", 1, "", gpus(1)...))
+	addNode(in, "node-a", "", gpus(1)...)
+	rule := &resourceapi.DeviceTaintRule{}
+	rule.Spec.DeviceSelector = &resourceapi.DeviceTaintSelector{Driver: new(driver)}
+	rule.Spec.Taint = resourceapi.DeviceTaint{Key: "example.com/upgrade", Effect: resourceapi.DeviceTaintEffectNoSchedule}
+	in.TaintRules = append(in.TaintRules, rule)
+	addTemplate(in, "one", request(1))
+	addPod(in, "a", "template:one")
+	if diff := cmp.Diff([]string{"not placed: a", "bound 0"}, outline(makePlan(t, in, allocator.Predict))); diff != "" {
+		t.Error(diff)
+	}
+	rule.Spec.DeviceSelector.Pool = new("node-a")
+	if diff := cmp.Diff([]string{"new-1 m: a(gpu-0)", "bound 1"}, outline(makePlan(t, in, allocator.Predict))); diff != "" {
+		t.Error(diff)
+	}
+	if len(in.InstanceTypes[0].Templates[0].Slices[0].Devices[0].Taints) > 0 {
+		t.Error("the input was changed")
 	}
 }

@@ -26,8 +26,9 @@ type shared struct {
 	// types are all, cheapest first, and stocks what their nodes will have.
 	types  []*InstanceType
 	stocks map[*InstanceType]*stock
-	// nodeStocks are those of nodes.
+	// nodeStocks are those of nodes, and held is what claims have of them.
 	nodeStocks map[string]*stock
+	held       map[string][]taken
 	// departing are pods of which what they hold counts as free.
 	departing map[types.UID]bool
 	weigher   *weigher
@@ -52,7 +53,7 @@ func newShared(in *Input, options Options) (*shared, error) {
 		s.nodeStocks[node.Name] = stockOfCluster(byNode[node.Name])
 	}
 	for _, it := range in.InstanceTypes {
-		own := withNodeLabels(it)
+		own := asOfNewNodes(it, in.TaintRules)
 		s.types = append(s.types, own)
 		s.stocks[own] = stockOfType(own)
 	}
@@ -62,6 +63,7 @@ func newShared(in *Input, options Options) (*shared, error) {
 			s.departing[pod.UID] = true
 		}
 	}
+	s.held = s.heldByNode()
 	var err error
 	s.weigher, err = newWeigher(in, s.types, s.slices)
 	return s, err
@@ -134,10 +136,9 @@ func (s *shared) newPlanner(policy allocator.Policy) (*planner, error) {
 			used[node] = plus(used[node], requestsOf(pod))
 		}
 	}
-	held := s.heldBefore()
 	for _, node := range sorted(s.in.Nodes, func(a, b *corev1.Node) int { return compareNames(a.Name, b.Name) }) {
 		p.taken[node.Name] = true
-		p.nodes = append(p.nodes, &target{name: node.Name, node: node, used: used[node.Name], held: s.nodeStocks[node.Name].own(held)})
+		p.nodes = append(p.nodes, &target{name: node.Name, node: node, used: used[node.Name], held: s.held[node.Name]})
 	}
 	return p, nil
 }
@@ -278,16 +279,20 @@ func (p *planner) ofInstanceType(c Candidate) Candidate {
 // for yet.
 const newNodeHostname = "apportion-new-node"
 
-// withNodeLabels is an instance type with the labels that every node has.
-func withNodeLabels(original *InstanceType) *InstanceType {
+// asOfNewNodes is an instance type with the labels that every node has, and with the
+// taints that rules give its devices.
+func asOfNewNodes(original *InstanceType, rules []*resourceapi.DeviceTaintRule) *InstanceType {
 	it := *original
+	it.Templates = taintTemplates(it.Templates, rules)
 	it.Labels = maps.Clone(it.Labels)
 	if it.Labels == nil {
 		it.Labels = map[string][]string{}
 	}
 	it.Labels[corev1.LabelHostname] = []string{newNodeHostname}
-	if len(it.Labels[corev1.LabelInstanceTypeStable]) == 0 {
-		it.Labels[corev1.LabelInstanceTypeStable] = []string{it.Name}
+	for key, value := range map[string]string{corev1.LabelInstanceTypeStable: it.Name, corev1.LabelOSStable: string(corev1.Linux)} {
+		if len(it.Labels[key]) == 0 {
+			it.Labels[key] = []string{value}
+		}
 	}
 	return &it
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
@@ -20,6 +21,9 @@ const (
 	driver = "gpu.example.com"
 	zone   = corev1.LabelTopologyZone
 )
+
+// now is some time.
+var now = metav1.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
 
 // newInput has one class for all devices.
 func newInput(its ...*simulate.InstanceType) *simulate.Input {

@@ -18,6 +18,9 @@ const maxLabelings = 10_000
 type settled struct {
 	it     *InstanceType
 	labels map[string]string
+	// required are the keys of labels that could not as well have another value, or be
+	// absent, if all others stay as they are.
+	required []string
 }
 
 // settle finds the cheapest surviving instance type of a node claim, and labels with
@@ -25,8 +28,8 @@ type settled struct {
 // not all could be looked at.
 func (t *target) settle() (settled, bool) {
 	for _, it := range t.types {
-		if labels, ok := t.labels(it); ok {
-			return settled{it, labels}, true
+		if s, ok := t.labels(it); ok {
+			return s, true
 		}
 	}
 	return settled{}, false
@@ -34,33 +37,51 @@ func (t *target) settle() (settled, bool) {
 
 // labels are the labels of a node of an instance type: of labels with several values the
 // first with which everything holds, and of others none if possible.
-func (t *target) labels(it *InstanceType) (map[string]string, bool) {
+func (t *target) labels(it *InstanceType) (settled, bool) {
 	keys, values := t.choices(it)
 	chosen := make([]int, len(keys))
-	for range maxLabelings {
+	labels := func() map[string]string {
 		labels := map[string]string{}
 		for i, key := range keys {
 			if value := values[i][chosen[i]]; value != nil {
 				labels[key] = *value
 			}
 		}
-		if t.holds(it, labels) {
-			labels[corev1.LabelHostname] = t.name
-			return labels, true
-		}
-		// The next combination; the last key changes first.
-		i := len(keys) - 1
-		for ; i >= 0; i-- {
-			if chosen[i]++; chosen[i] < len(values[i]) {
-				break
+		return labels
+	}
+	for range maxLabelings {
+		if found := labels(); t.holds(it, found) {
+			s := settled{it: it, labels: found}
+			for i, key := range keys {
+				was := chosen[i]
+				for chosen[i] = range values[i] {
+					if !t.holds(it, labels()) {
+						s.required = append(s.required, key)
+						break
+					}
+				}
+				chosen[i] = was
 			}
-			chosen[i] = 0
+			found[corev1.LabelHostname] = t.name
+			return s, true
 		}
-		if i < 0 {
+		if !next(chosen, values) {
 			break
 		}
 	}
-	return nil, false
+	return settled{}, false
+}
+
+// next goes on to the next combination of values, of which the last changes first; false
+// after the last combination.
+func next(chosen []int, values [][]*string) bool {
+	for i := len(chosen) - 1; i >= 0; i-- {
+		if chosen[i]++; chosen[i] < len(values[i]) {
+			return true
+		}
+		chosen[i] = 0
+	}
+	return false
 }
 
 // choices are the labels that matter, in order, with the values that each may have; nil

@@ -184,17 +184,6 @@ func (s *stock) hold(all []taken) holdings {
 	return h
 }
 
-// own are those of what is taken that are of this stock.
-func (s *stock) own(all []taken) []taken {
-	var own []taken
-	for _, t := range all {
-		if s.byDevice[t.id] != nil {
-			own = append(own, t)
-		}
-	}
-	return own
-}
-
 // memory is the sum of the memory of all units in bytes, which tells small GPUs from
 // large ones.
 func (s *stock) memory() float64 {

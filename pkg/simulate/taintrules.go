@@ -1,7 +1,11 @@
 package simulate
 
 import (
+	"slices"
+
 	resourceapi "k8s.io/api/resource/v1"
+
+	"apportion.dev/apportion/pkg/allocator"
 )
 
 // withTaintRules gives the slices with the taints that DeviceTaintRules add to their
@@ -33,4 +37,31 @@ func selects(selector *resourceapi.DeviceTaintSelector, slice *resourceapi.Resou
 		(selector.Driver == nil || *selector.Driver == slice.Spec.Driver) &&
 		(selector.Pool == nil || *selector.Pool == slice.Spec.Pool.Name) &&
 		(selector.Device == nil || *selector.Device == device)
+}
+
+// taintTemplates gives templates the taints of rules that will select their devices on
+// any node: those that name neither pool nor device.
+func taintTemplates(templates []allocator.Template, rules []*resourceapi.DeviceTaintRule) []allocator.Template {
+	tainted := slices.Clone(templates)
+	for i := range tainted {
+		var taints []resourceapi.DeviceTaint
+		for _, rule := range rules {
+			selector := rule.Spec.DeviceSelector
+			if selector != nil && selector.Pool == nil && selector.Device == nil && (selector.Driver == nil || *selector.Driver == tainted[i].Driver) {
+				taints = append(taints, rule.Spec.Taint)
+			}
+		}
+		if len(taints) == 0 {
+			continue
+		}
+		tainted[i].Slices = slices.Clone(tainted[i].Slices)
+		for j := range tainted[i].Slices {
+			slice := &tainted[i].Slices[j]
+			slice.Devices = slices.Clone(slice.Devices)
+			for k := range slice.Devices {
+				slice.Devices[k].Taints = slices.Concat(slice.Devices[k].Taints, taints)
+			}
+		}
+	}
+	return tainted
 }
