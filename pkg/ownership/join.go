@@ -1,7 +1,10 @@
 package ownership
 
 import (
+	"iter"
+	"runtime"
 	"slices"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
@@ -11,7 +14,8 @@ import (
 
 // Join says who uses what claims hold. held are owners without consumers, of which
 // only those of this function count; claims and pods are what is known of the cluster
-// or the node. workload says what made a pod, nil for [WorkloadOf].
+// or the node. workload says what made a pod, nil for [WorkloadOf]; it is asked once for
+// each pod that consumes something, one at a time.
 //
 // A pod consumes a claim that is reserved for it (status.reservedFor, by UID), or for
 // its PodGroup if it refers to the claim. Of a reservation the pod itself cannot write
@@ -39,44 +43,33 @@ import (
 // The result is sorted and never nil. It shares maps and what pointers lead to with
 // held, and must not be changed.
 func Join(held []Owner, claims []*resourceapi.ResourceClaim, pods []*corev1.Pod, workload func(*corev1.Pod) *Workload) []Owner {
-	owners := make([]Owner, len(held))
-	copy(owners, held)
-	for i := range owners {
-		owners[i].Consumers = nil
-		owners[i].Since = owners[i].Since.UTC().Round(0)
-	}
-	Sort(owners)
-	owners = compact(owners)
-	if pods == nil {
-		return owners
-	}
-	j := &joiner{pods: viewPods(pods, workload)}
-	known := j.index(owners, claims)
-	for i := range owners {
-		owners[i].Consumers = j.consumersOf(&owners[i], known[i])
-	}
-	return owners
+	// Fewer than that are not worth a worker.
+	const perWorker = 256
+	workers := min(runtime.GOMAXPROCS(0), 1+max(len(held), len(pods))/perWorker)
+	return join(held, claims, pods, workload, workers)
 }
 
-// claimName is what a pod can say of a claim.
-type claimName struct{ namespace, name string }
-
-// joiner has the indexes that make a join linear.
-type joiner struct {
-	pods *podViews
-	// referring are the pods that refer to a claim, and others the known claims that
-	// have the name of one that is not known. Both are only for the names that need
-	// them: of most claims the reservations of pods tell all.
-	referring map[claimName][]*podView
-	others    map[claimName][]*resourceapi.ResourceClaim
-	// consumers are those of all owners, buffer those of the one being looked at.
-	consumers chunks[Consumer]
-	buffer    []Consumer
+// join is Join by so many workers, on which the result does not depend.
+func join(held []Owner, claims []*resourceapi.ResourceClaim, pods []*corev1.Pod, workload func(*corev1.Pod) *Workload, workers int) []Owner {
+	j := &joiner{workers: workers}
+	tasks := []func(){
+		func() {
+			if pods != nil {
+				j.pods = viewPods(pods, workload)
+			}
+		},
+		func() { j.claims = claimsByUID(claims) },
+		func() { j.held = inOrder(held) },
+	}
+	share(workers, len(tasks), func(ranges iter.Seq2[int, int]) {
+		for i := range ranges {
+			tasks[i]()
+		}
+	})
+	return j.join()
 }
 
-// index returns the claim of each owner, nil where it is not known, and prepares what
-// the claims need to find their pods.
-func (j *joiner) index(owners []Owner, claims []*resourceapi.ResourceClaim) []*resourceapi.ResourceClaim {
+func claimsByUID(claims []*resourceapi.ResourceClaim) map[types.UID]*resourceapi.ResourceClaim {
 	byUID := make(map[types.UID]*resourceapi.ResourceClaim, len(claims))
 	for _, claim := range claims {
 		if claim == nil {
@@ -86,30 +79,109 @@ func (j *joiner) index(owners []Owner, claims []*resourceapi.ResourceClaim) []*r
 			byUID[claim.UID] = claim
 		}
 	}
-	known := make([]*resourceapi.ResourceClaim, len(owners))
-	j.referring, j.others = map[claimName][]*podView{}, map[claimName][]*resourceapi.ResourceClaim{}
-	for i := range owners {
-		name := claimName{owners[i].Claim.Namespace, owners[i].Claim.Name}
-		claim := byUID[owners[i].Claim.UID]
-		switch {
-		case claim == nil || !holds(claim, &owners[i].Device):
-			j.referring[name], j.others[name] = nil, nil
-			continue
-		case slices.ContainsFunc(claim.Status.ReservedFor, isNoPod):
-			j.referring[name] = nil
+	return byUID
+}
+
+// claimName is what a pod can say of a claim.
+type claimName struct{ namespace, name string }
+
+// joiner has the indexes that make a join linear.
+type joiner struct {
+	workers int
+	// held are those of the result, pods nil if it is not known who uses anything.
+	held   []*Owner
+	claims map[types.UID]*resourceapi.ResourceClaim
+	pods   *podViews
+	// names are of claims, only those that need them: of most claims the reservations
+	// of pods tell all. referring are the pods that refer to each name, and others the
+	// known claims that have the name of one that is not known.
+	names     map[claimName]int
+	referring [][]*podView
+	others    map[claimName][]*resourceapi.ResourceClaim
+}
+
+// join are the owners, with consumers if pods are known.
+func (j *joiner) join() []Owner {
+	owners := make([]Owner, len(j.held))
+	unsettled := make([]bool, len(owners))
+	j.eachOwner(owners, func(m *consumerMaker, i int) {
+		o := &owners[i]
+		*o = j.held[i].withoutConsumers()
+		if j.pods == nil {
+			return
 		}
-		known[i] = claim
+		claim := j.claimOf(o)
+		unsettled[i] = claim == nil || slices.ContainsFunc(claim.Status.ReservedFor, isNoPod)
+		if !unsettled[i] {
+			o.Consumers = m.consumersOf(o, claim, nil)
+		}
+	})
+	if !slices.Contains(unsettled, true) {
+		return owners
 	}
-	if len(j.others) > 0 {
-		for _, claim := range byUID {
-			name := claimName{claim.Namespace, claim.Name}
-			if others, wanted := j.others[name]; wanted {
-				j.others[name] = append(others, claim)
+	j.findNames(owners, unsettled)
+	j.findReferring()
+	j.eachOwner(owners, func(m *consumerMaker, i int) {
+		if o := &owners[i]; unsettled[i] {
+			o.Consumers = m.consumersOf(o, j.claimOf(o), j.referring[j.names[nameOf(o)]])
+		}
+	})
+	return owners
+}
+
+// eachOwner does something for each owner, by its index.
+func (j *joiner) eachOwner(owners []Owner, do func(m *consumerMaker, i int)) {
+	share(j.workers, len(owners), func(ranges iter.Seq2[int, int]) {
+		m := &consumerMaker{joiner: j}
+		for from, to := range ranges {
+			for i := from; i < to; i++ {
+				do(m, i)
 			}
 		}
+	})
+}
+
+// claimOf is the claim of an owner, nil where it is not known.
+func (j *joiner) claimOf(o *Owner) *resourceapi.ResourceClaim {
+	if claim := j.claims[o.Claim.UID]; claim != nil && holds(claim, &o.Device) {
+		return claim
 	}
-	j.findReferring()
-	return known
+	return nil
+}
+
+func nameOf(o *Owner) claimName { return claimName{o.Claim.Namespace, o.Claim.Name} }
+
+// findNames finds the names of the claims of some owners, and the known claims that
+// have them.
+func (j *joiner) findNames(owners []Owner, wanted []bool) {
+	n := 0
+	for _, is := range wanted {
+		if is {
+			n++
+		}
+	}
+	j.names = make(map[claimName]int, n)
+	unknown := false
+	for i := range owners {
+		if !wanted[i] {
+			continue
+		}
+		name := nameOf(&owners[i])
+		if _, twice := j.names[name]; !twice {
+			j.names[name] = len(j.names)
+		}
+		unknown = unknown || j.claimOf(&owners[i]) == nil
+	}
+	if !unknown {
+		return
+	}
+	j.others = map[claimName][]*resourceapi.ResourceClaim{}
+	for _, claim := range j.claims {
+		name := claimName{claim.Namespace, claim.Name}
+		if _, wanted := j.names[name]; wanted {
+			j.others[name] = append(j.others[name], claim)
+		}
+	}
 }
 
 // holds says whether a claim's allocation has a device. One that has been allocated
@@ -136,50 +208,98 @@ func shareOf(result *resourceapi.DeviceRequestAllocationResult) types.UID {
 	return *result.ShareID
 }
 
+// findReferring finds the pods that refer to the names. Their order is by chance:
+// consumers get sorted.
 func (j *joiner) findReferring() {
-	if len(j.referring) == 0 {
-		return
+	// reference is by a pod's place in its list, to a name by its number.
+	type reference struct{ name, pod int32 }
+	var mu sync.Mutex
+	var found [][]reference
+	share(j.workers, len(j.pods.views), func(ranges iter.Seq2[int, int]) {
+		var references []reference
+		for from, to := range ranges {
+			for i := from; i < to; i++ {
+				pod := j.pods.views[i].Pod
+				for name := range namedClaims(pod) {
+					if n, wanted := j.names[claimName{pod.Namespace, name}]; wanted {
+						references = append(references, reference{int32(n), int32(i)})
+					}
+				}
+			}
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		found = append(found, references)
+	})
+	total, counts := 0, make([]int, len(j.names))
+	for _, references := range found {
+		total += len(references)
+		for _, r := range references {
+			counts[r.name]++
+		}
 	}
-	for i := range j.pods.views {
-		pod := &j.pods.views[i]
-		for name := range namedClaims(pod.Pod) {
-			key := claimName{pod.Namespace, name}
-			found, wanted := j.referring[key]
-			if wanted && (len(found) == 0 || found[len(found)-1] != pod) {
-				j.referring[key] = append(found, pod)
+	j.referring = make([][]*podView, len(counts))
+	free := make([]*podView, total)
+	for name, n := range counts {
+		j.referring[name], free = free[:0:n], free[n:]
+	}
+	for _, references := range found {
+		for _, r := range references {
+			pods, pod := j.referring[r.name], &j.pods.views[r.pod]
+			if len(pods) == 0 || pods[len(pods)-1] != pod {
+				j.referring[r.name] = append(pods, pod)
 			}
 		}
 	}
 }
 
+// consumerMaker makes consumers for one worker.
+type consumerMaker struct {
+	*joiner
+	// consumers and containers are those of all owners, the buffers those of the one
+	// being looked at.
+	consumers       chunks[Consumer]
+	consumerBuffer  []Consumer
+	containers      chunks[Container]
+	containerBuffer []Container
+}
+
 // consumersOf are the pods that use a device by its claim, nil for one not known.
-func (j *joiner) consumersOf(o *Owner, claim *resourceapi.ResourceClaim) []Consumer {
-	consumers := j.buffer[:0]
-	name := claimName{o.Claim.Namespace, o.Claim.Name}
+// referring are those that refer to it, unless its reservations tell all.
+func (m *consumerMaker) consumersOf(o *Owner, claim *resourceapi.ResourceClaim, referring []*podView) []Consumer {
+	consumers := m.consumerBuffer[:0]
 	if claim != nil {
-		for _, reserved := range claim.Status.ReservedFor {
-			if pod := j.reservedPod(claim, reserved); pod != nil {
-				consumers = append(consumers, j.pods.consumer(pod, o))
-			} else if !isNoPod(reserved) {
+		for i := range claim.Status.ReservedFor {
+			reserved := &claim.Status.ReservedFor[i]
+			if pod := m.reservedPod(claim, reserved); pod != nil {
+				consumers = append(consumers, m.consumer(pod, o))
+			} else if !isNoPod(*reserved) {
 				consumers = append(consumers, Consumer{Namespace: claim.Namespace, Name: reserved.Name, UID: reserved.UID, State: Gone})
 			}
 		}
 	}
-	if len(j.referring) > 0 {
-		for _, pod := range j.referring[name] {
-			if claim == nil && j.usesUnknown(pod.Pod, name) || claim != nil && usesByGroup(pod.Pod, claim) {
-				consumers = append(consumers, j.pods.consumer(pod, o))
-			}
+	for _, pod := range referring {
+		if claim == nil && m.usesUnknown(pod.Pod, nameOf(o)) || claim != nil && usesByGroup(pod.Pod, claim) {
+			consumers = append(consumers, m.consumer(pod, o))
 		}
 	}
 	slices.SortFunc(consumers, compareConsumers)
-	j.buffer = consumers
-	return j.consumers.keep(consumers)
+	m.consumerBuffer = consumers
+	return m.consumers.keep(consumers)
+}
+
+// consumer is what a pod is to a device that its claim holds.
+func (m *consumerMaker) consumer(pod *podView, o *Owner) Consumer {
+	m.containerBuffer = addContainers(m.containerBuffer[:0], pod.Pod, usesOf(pod.Pod, o.Claim.Name, o.Request))
+	return Consumer{
+		Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, Node: pod.Spec.NodeName, State: stateOf(pod.Pod),
+		Workload: m.pods.workloadOf(pod), Labels: pod.Labels, Containers: m.containers.keep(m.containerBuffer),
+	}
 }
 
 // reservedPod is the pod for which a claim is reserved, nil if it is not there. A
 // reservation for something of another namespace is for nobody.
-func (j *joiner) reservedPod(claim *resourceapi.ResourceClaim, reserved resourceapi.ResourceClaimConsumerReference) *podView {
+func (j *joiner) reservedPod(claim *resourceapi.ResourceClaim, reserved *resourceapi.ResourceClaimConsumerReference) *podView {
 	pod := j.pods.byUID[reserved.UID]
 	if pod == nil || pod.Namespace != claim.Namespace {
 		return nil

@@ -59,8 +59,44 @@ func Sort(owners []Owner) {
 	copy(owners, result)
 }
 
+// inOrder are owners in the order of a snapshot, the first of each key, as they are
+// without consumers.
+func inOrder(owners []Owner) []*Owner {
+	order := make([]*Owner, len(owners))
+	for i := range owners {
+		order[i] = &owners[i]
+	}
+	slices.SortFunc(order, func(a, b *Owner) int {
+		if c := compareNames(a, b); c != 0 {
+			return c
+		}
+		x, y := a.withoutConsumers(), b.withoutConsumers()
+		return compareOwners(&x, &y)
+	})
+	return slices.CompactFunc(order, func(a, b *Owner) bool { return a.key() == b.key() })
+}
+
+// withoutConsumers is a copy, with its time in UTC.
+func (o *Owner) withoutConsumers() Owner {
+	bare := *o
+	bare.Consumers = nil
+	bare.Since = bare.Since.UTC().Round(0)
+	return bare
+}
+
 // compareOwners is a total order: only equal owners compare as equal.
 func compareOwners(a, b *Owner) int {
+	if c := compareNames(a, b); c != 0 {
+		return c
+	}
+	if a == b || equalOwners(a, b) {
+		return 0
+	}
+	return compareContent(a, b)
+}
+
+// compareNames orders owners by what tells those of an allocation apart.
+func compareNames(a, b *Owner) int {
 	if c := cmp.Compare(a.Device.Driver, b.Device.Driver); c != 0 {
 		return c
 	}
@@ -82,13 +118,7 @@ func compareOwners(a, b *Owner) int {
 	if c := cmp.Compare(a.Claim.UID, b.Claim.UID); c != 0 {
 		return c
 	}
-	if c := cmp.Compare(a.Request, b.Request); c != 0 {
-		return c
-	}
-	if a == b || equalOwners(a, b) {
-		return 0
-	}
-	return compareContent(a, b)
+	return cmp.Compare(a.Request, b.Request)
 }
 
 // compareContent orders different owners of one key, which no allocation has. Such

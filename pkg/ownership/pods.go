@@ -3,6 +3,7 @@ package ownership
 import (
 	"cmp"
 	"strings"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -11,26 +12,29 @@ import (
 // podView is a pod with what is worked out of it once, for all its claims.
 type podView struct {
 	*corev1.Pod
-	// state is empty, and workload not known, until it is a consumer of some claim.
-	state    PodState
-	workload *Workload
+	// workload is not known until it is a consumer of some claim.
+	workload     *Workload
+	workloadOnce sync.Once
 }
 
 // podViews finds pods by UID.
 type podViews struct {
-	views    []podView
-	byUID    map[types.UID]*podView
+	views []podView
+	byUID map[types.UID]*podView
+	// workload may be called by several workers at once.
 	workload func(*corev1.Pod) *Workload
-	// containers are those of all consumers, buffer those of the one being made.
-	containers chunks[Container]
-	buffer     []Container
 }
 
 func viewPods(pods []*corev1.Pod, workload func(*corev1.Pod) *Workload) *podViews {
-	if workload == nil {
-		workload = WorkloadOf
+	v := &podViews{views: make([]podView, 0, len(pods)), byUID: make(map[types.UID]*podView, len(pods)), workload: WorkloadOf}
+	if workload != nil {
+		var mu sync.Mutex
+		v.workload = func(pod *corev1.Pod) *Workload {
+			mu.Lock()
+			defer mu.Unlock()
+			return workload(pod)
+		}
 	}
-	v := &podViews{views: make([]podView, 0, len(pods)), byUID: make(map[types.UID]*podView, len(pods)), workload: workload}
 	for _, pod := range pods {
 		if pod == nil {
 			continue
@@ -47,22 +51,15 @@ func viewPods(pods []*corev1.Pod, workload func(*corev1.Pod) *Workload) *podView
 	return v
 }
 
+func (v *podViews) workloadOf(pod *podView) *Workload {
+	pod.workloadOnce.Do(func() { pod.workload = v.workload(pod.Pod) })
+	return pod.workload
+}
+
 // newer says whether a resource version is of a later state of the same object
 // (KEP-5504: they are numbers).
 func newer(a, b string) bool {
 	return cmp.Or(cmp.Compare(len(a), len(b)), strings.Compare(a, b)) > 0
-}
-
-// consumer is what a pod is to a device that its claim holds.
-func (v *podViews) consumer(pod *podView, o *Owner) Consumer {
-	if pod.state == "" {
-		pod.state, pod.workload = stateOf(pod.Pod), v.workload(pod.Pod)
-	}
-	v.buffer = addContainers(v.buffer[:0], pod.Pod, usesOf(pod.Pod, o.Claim.Name, o.Request))
-	return Consumer{
-		Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, Node: pod.Spec.NodeName,
-		State: pod.state, Workload: pod.workload, Labels: pod.Labels, Containers: v.containers.keep(v.buffer),
-	}
 }
 
 // stateOf says how far a pod is. Its status is written by the kubelet, which ends a
