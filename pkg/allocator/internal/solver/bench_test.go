@@ -82,6 +82,7 @@ func BenchmarkCluster(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
+			b.ResetTimer()
 			for b.Loop() {
 				pools, err := snapshot.Pools(node)
 				if err != nil {
@@ -94,6 +95,18 @@ func BenchmarkCluster(b *testing.B) {
 			}
 		})
 	}
+}
+
+// BenchmarkClusterWithout is a node that reaches 40,000 GPUs but no NIC.
+func BenchmarkClusterWithout(b *testing.B) {
+	slices := clusterSlices(5000, false)
+	for _, s := range slices {
+		s.Spec.NodeSelector, s.Spec.AllNodes = nil, ptr.To(true)
+	}
+	r := newRig(claimOf("train", exactly("gpu", 8, selecting(`device.attributes["gpu.example.com"].model == "h100"`)), matchAll("gpu.example.com/zone")),
+		claimOf("net", exactly("nic", 1, selecting(`device.attributes["gpu.example.com"].model == "nic"`))))
+	r.slices = slices
+	bench(b, r)
 }
 
 func clusterSlices(nodes int, named bool) []*resourceapi.ResourceSlice {

@@ -22,7 +22,7 @@ type bounds struct {
 
 	matching matching
 	volume   volume
-	values   map[int32]tally
+	tallies  tallies
 }
 
 // demand is an open request that is scarce.
@@ -35,14 +35,17 @@ type demand struct {
 
 func (s *search) prepareBounds() {
 	b := &s.plan.bounds
-	b.components = make([]int32, len(s.plan.symmetry.components))
-	b.devices = make([]int32, s.offsets[len(s.pools)])
-	total := int32(0)
+	b.stamp = 0
+	b.components = cleared(b.components, len(s.plan.symmetry.components))
+	b.devices = cleared(b.devices, int(s.offsets[len(s.pools)]))
+	b.firstCounter = b.firstCounter[:0]
+	total := 0
 	for _, p := range s.pools {
-		b.firstCounter = append(b.firstCounter, total)
-		total += int32(len(p.counters))
+		b.firstCounter = append(b.firstCounter, int32(total))
+		total += len(p.counters)
 	}
-	b.counters = make([]int32, total)
+	b.counters = cleared(b.counters, total)
+	clear(b.tallies.of)
 	s.prepareVolume()
 }
 
@@ -197,117 +200,4 @@ func (s *search) available(a *alternative, c *candidate, now *alternative) bool 
 		}
 	}
 	return true
-}
-
-// tally counts devices with one value.
-type tally struct {
-	// demands are those that find enough, found counts for the present one.
-	demands, of, found int
-	// all are devices for all demands together.
-	all int
-}
-
-// constraintsPossible is false if some constraint cannot be kept by the open requests.
-func (s *search) constraintsPossible(now *alternative) bool {
-	for c := range s.claims.constraints {
-		if s.plan.last[c] < now.position {
-			continue
-		}
-		possible := true
-		if s.claims.constraints[c].distinct {
-			possible = s.distinctPossible(c, now)
-		} else if len(s.constrained[c].values) == 0 {
-			possible = s.matchPossible(c, now)
-		}
-		if !possible {
-			return false
-		}
-	}
-	return true
-}
-
-// constrainedBy are the open requests without alternatives that a constraint applies
-// to.
-func (s *search) constrainedBy(c int, now *alternative, visit func(a *alternative)) {
-	add := func(a *alternative) {
-		if s.count(a) > 0 && contains(a.constraints, c) {
-			visit(a)
-		}
-	}
-	add(now)
-	for _, r := range s.openAfter(now) {
-		if !r.prioritized {
-			add(r.alternatives[0])
-		}
-	}
-}
-
-// matchPossible is false if there is no value of which each request that must have it
-// finds enough devices, and all together do.
-func (s *search) matchPossible(c int, now *alternative) bool {
-	b := &s.plan.bounds
-	if b.values == nil {
-		b.values = make(map[int32]tally)
-	}
-	clear(b.values)
-	demands, need := 0, 0
-	stamp := b.draw()
-	s.constrainedBy(c, now, func(a *alternative) {
-		demands++
-		need += s.count(a)
-		s.tallyValues(c, a, now, demands, stamp)
-	})
-	if need < 2 {
-		return true
-	}
-	for v, t := range b.values {
-		if v != unknownValue && t.demands == demands && t.all >= need {
-			return true
-		}
-	}
-	return false
-}
-
-// tallyValues counts the devices for one request by their values.
-func (s *search) tallyValues(c int, a, now *alternative, demand int, stamp int32) {
-	b := &s.plan.bounds
-	attribute := s.claims.constraints[c].attribute
-	need := s.count(a)
-	for i := range s.plan.candidates[a.number] {
-		candidate := &s.plan.candidates[a.number][i]
-		if !s.available(a, candidate, now) {
-			continue
-		}
-		v := s.valuesOf(candidate.pool, attribute)[candidate.device]
-		t := b.values[v]
-		if t.of != demand {
-			t.of, t.found = demand, 0
-		}
-		t.found++
-		if t.found == need {
-			t.demands++
-		}
-		if b.devices[candidate.number] != stamp || s.device(candidate.ref).shared {
-			b.devices[candidate.number] = stamp
-			t.all++
-		}
-		b.values[v] = t
-	}
-}
-
-// distinctPossible is false if there are too few values for the requests that must have
-// different ones.
-func (s *search) distinctPossible(c int, now *alternative) bool {
-	b := &s.plan.bounds
-	if b.values == nil {
-		b.values = make(map[int32]tally)
-	}
-	clear(b.values)
-	need := 0
-	stamp := b.draw()
-	s.constrainedBy(c, now, func(a *alternative) {
-		need += s.count(a)
-		s.tallyValues(c, a, now, 1, stamp)
-	})
-	return len(b.values) >= need
 }

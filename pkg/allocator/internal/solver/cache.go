@@ -2,6 +2,7 @@ package solver
 
 import (
 	"sync"
+	"sync/atomic"
 
 	dracel "k8s.io/dynamic-resource-allocation/cel"
 )
@@ -14,6 +15,9 @@ const (
 	// one takes about a kilobyte.
 	cachedFilters  = 4096
 	cachedContents = 65536
+	// cachedResults is how many results all contents remember at most, of about a
+	// hundred bytes each.
+	cachedResults = 1 << 19
 )
 
 // Cache keeps what does not depend on the state of a cluster: device contents, compiled
@@ -30,6 +34,10 @@ type Cache struct {
 	filters     map[string]*filter
 	shapes      map[string]uint64
 	serial      uint64
+
+	results atomic.Int64
+	// epoch is counted up when there are too many results: contents then forget theirs.
+	epoch atomic.Int64
 }
 
 // NewCache makes an empty cache.
@@ -62,6 +70,14 @@ func intern[T any](c *Cache, table *map[string]T, limit int, key []byte, create 
 func (c *Cache) nextSerial() uint64 {
 	c.serial++
 	return c.serial
+}
+
+// count counts one more result that a content remembers.
+func (c *Cache) count() {
+	if c.results.Add(1) > cachedResults {
+		c.results.Store(0)
+		c.epoch.Add(1)
+	}
 }
 
 // expression is one CEL expression, compiled when it is first needed.

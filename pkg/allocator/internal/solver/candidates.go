@@ -1,6 +1,10 @@
 package solver
 
-import resourceapi "k8s.io/api/resource/v1"
+import (
+	"slices"
+
+	resourceapi "k8s.io/api/resource/v1"
+)
 
 // candidate is a device that an alternative may take, or at which it fails.
 type candidate struct {
@@ -36,15 +40,18 @@ type plan struct {
 	// last are the positions of the last requests that each constraint applies to.
 	last []int
 
+	finished bool
 	symmetry symmetry
 	bounds   bounds
 	failures memory
 }
 
-// prepare works out the plan. Nothing of ours may be taken.
-func (s *search) prepare() {
+// prepare works out the plan. Nothing of ours may be taken. It is false if some request
+// finds too few devices even by itself, and the search would end there in any case; the
+// plan is then left unfinished.
+func (s *search) prepare() bool {
 	p := &s.plan
-	*p = plan{}
+	*p = plan{bounds: p.bounds}
 	for i := range s.pools {
 		s.load(int32(i))
 	}
@@ -66,6 +73,25 @@ func (s *search) prepare() {
 	s.findErrors()
 	s.findLimit()
 	p.exact = p.limited && p.hasErrors()
+	for _, r := range s.claims.requests[:p.nextError[0]] {
+		if !slices.ContainsFunc(r.alternatives, s.enough) {
+			return false
+		}
+	}
+	s.finishPlan()
+	return true
+}
+
+// enough says that an alternative finds the devices it needs if the others need none.
+func (s *search) enough(a *alternative) bool {
+	if a.all {
+		return !s.plan.hopeless[a.number] && s.count(a) > 0
+	}
+	return len(s.plan.candidates[a.number]) >= a.count
+}
+
+func (s *search) finishPlan() {
+	s.plan.finished = true
 	s.findSymmetry()
 	s.prepareBounds()
 }
@@ -73,13 +99,14 @@ func (s *search) prepare() {
 func (s *search) candidatesOf(a *alternative) (result []candidate, fails bool) {
 	if a.all {
 		for _, r := range s.wanted[a.number] {
-			result = append(result, s.candidate(a, r))
+			result = append(result, s.candidate(s.pools[r.pool].match(a.filter), r))
 		}
 		return result, false
 	}
 	for i, pool := range s.pools {
-		for _, d := range pool.match(a.filter).exact {
-			c := s.candidate(a, ref{int32(i), d})
+		m := pool.match(a.filter)
+		for _, d := range m.exact {
+			c := s.candidate(m, ref{int32(i), d})
 			switch {
 			case !s.free(a, c.number):
 			case c.outcome.fails():
@@ -93,8 +120,7 @@ func (s *search) candidatesOf(a *alternative) (result []candidate, fails bool) {
 	return result, fails
 }
 
-func (s *search) candidate(a *alternative, r ref) candidate {
-	m := s.pools[r.pool].match(a.filter)
+func (s *search) candidate(m *matches, r ref) candidate {
 	return candidate{ref: r, number: s.number(r), outcome: m.outcomes[r.device], verdict: m.verdicts[r.device]}
 }
 
@@ -208,7 +234,7 @@ func (s *search) neverViolated(a *alternative, index int, wanted []candidate) bo
 	}
 	for _, r := range s.claims.requests {
 		for _, other := range r.alternatives {
-			if r == a.request || !contains(other.constraints, index) {
+			if r == a.request || !slices.Contains(other.constraints, index) {
 				continue
 			}
 			if constraint.distinct {
@@ -220,15 +246,6 @@ func (s *search) neverViolated(a *alternative, index int, wanted []candidate) bo
 		}
 	}
 	return constraint.distinct || len(seen) == 1
-}
-
-func contains(list []int, n int) bool {
-	for _, v := range list {
-		if v == n {
-			return true
-		}
-	}
-	return false
 }
 
 // findLimit finds out whether a claim can come to hold too many devices.

@@ -28,6 +28,7 @@ type content struct {
 	cache      *Cache
 
 	mu       sync.Mutex
+	epoch    int64 // of the cache, when the results were made
 	selected map[*expression]selected
 	verdicts map[*filter]*verdict
 }
@@ -45,9 +46,6 @@ type selected struct {
 	err     error
 }
 
-// perContent bounds what is remembered of one content.
-const perContent = 1024
-
 // content interns what a device is.
 func (c *Cache) content(driver string, d *resourceapi.Device) *content {
 	key := make([]byte, 0, 1024)
@@ -63,9 +61,7 @@ func (c *Cache) content(driver string, d *resourceapi.Device) *content {
 				Driver: driver, AllowMultipleAllocations: d.AllowMultipleAllocations,
 				Attributes: d.Attributes, Capacity: d.Capacity,
 			},
-			cache:    c,
-			selected: make(map[*expression]selected),
-			verdicts: make(map[*filter]*verdict),
+			cache: c,
 		}
 	})
 }
@@ -86,17 +82,26 @@ func (c *content) selects(e *expression) selected {
 	if result, ok := c.selected[e]; ok {
 		return result
 	}
-	if len(c.selected) >= perContent {
-		clear(c.selected)
-	}
 	// The cost of an expression is limited, so there is no need to cancel it, and a
 	// result that depends on when it was asked for could not be kept.
 	matches, _, err := e.compile(c.cache).DeviceMatches(context.Background(), c.input)
 	if err != nil {
 		err = dracel.EnhanceRuntimeError(err)
 	}
-	c.selected[e] = selected{matches: matches && err == nil, err: err}
-	return c.selected[e]
+	result := selected{matches: matches && err == nil, err: err}
+	c.grow()
+	c.selected[e] = result
+	return result
+}
+
+// grow makes room for one more result. The caller holds the lock.
+func (c *content) grow() {
+	c.cache.count()
+	if epoch := c.cache.epoch.Load(); c.selected == nil || c.epoch != epoch {
+		c.epoch = epoch
+		c.selected = make(map[*expression]selected)
+		c.verdicts = make(map[*filter]*verdict)
+	}
 }
 
 // appendContent encodes all that selectors and capacity requests can see, in an order

@@ -79,9 +79,7 @@ func (f *filter) judge(c *content) *verdict {
 	v = f.judgeAnew(c)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.verdicts) >= perContent {
-		clear(c.verdicts)
-	}
+	c.grow()
 	c.verdicts[f] = v
 	return v
 }

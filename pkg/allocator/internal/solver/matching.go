@@ -1,17 +1,19 @@
 package solver
 
-import "slices"
-
 // matching finds out whether scarce requests can all get their devices at once, if of
 // counters and capacities only the most devices that a component can give are counted.
 // It is a flow from the requests through the components, each of which gives a request,
 // and all together, only so many devices.
 type matching struct {
 	entries []entry
-	edges   []edge
-	// of are positions in edges, by demand; bins are the components.
-	of   [][]int32
-	bins []bin
+	// first and last are positions in entries by component, if marked.
+	first, last []int32
+	order       []int32 // components, as they come up
+	bin         []entry // the entries of one component
+	edges       []edge
+	bins        []bin
+	// of are positions in edges, by demand.
+	of [][]int32
 	// least are the least charges of counters, seen in how many devices.
 	least []amount
 	seen  []int
@@ -19,7 +21,7 @@ type matching struct {
 
 // entry is a candidate of a demand.
 type entry struct {
-	component, demand int32
+	demand, next int32
 	*candidate
 }
 
@@ -36,48 +38,70 @@ type bin struct {
 	visited        int
 }
 
+// resized is a slice with n elements, those of the old one as far as there are some.
+func resized[T any](old []T, n int) []T {
+	if n <= cap(old) {
+		return old[:n]
+	}
+	return append(old[:cap(old)], make([]T, n-cap(old))...)
+}
+
 // matchable is false if the scarce demands cannot be met together.
 func (s *search) matchable(limit int) bool {
 	b := &s.plan.bounds
 	m := &b.matching
-	m.entries, m.edges, m.bins = m.entries[:0], m.edges[:0], m.bins[:0]
-	for i := range b.scarce {
-		for _, c := range b.scarce[i].open {
-			m.entries = append(m.entries, entry{s.plan.symmetry.component[c.number], int32(i), c})
-		}
+	s.sortEntries()
+	m.edges, m.bins = m.edges[:0], m.bins[:0]
+	m.of = resized(m.of, len(b.scarce))
+	for i := range m.of {
+		m.of[i] = m.of[i][:0]
 	}
-	slices.SortStableFunc(m.entries, func(x, y entry) int {
-		if x.component != y.component {
-			return int(x.component - y.component)
+	for _, component := range m.order {
+		m.bin = m.bin[:0]
+		for i := m.first[component]; i >= 0; i = m.entries[i].next {
+			m.bin = append(m.bin, m.entries[i])
 		}
-		return int(x.demand - y.demand)
-	})
-	m.of = m.of[:0]
-	for range b.scarce {
-		m.of = append(m.of, nil)
-	}
-	for start := 0; start < len(m.entries); {
-		end := start
-		for end < len(m.entries) && m.entries[end].component == m.entries[start].component {
-			end++
-		}
-		s.addBin(m.entries[start:end], limit)
-		start = end
+		s.addBin(m.bin, limit)
 	}
 	return m.flow(b.scarce)
+}
+
+// sortEntries links the candidates of the scarce demands by component.
+func (s *search) sortEntries() {
+	b := &s.plan.bounds
+	m := &b.matching
+	m.entries, m.order = m.entries[:0], m.order[:0]
+	m.first, m.last = resized(m.first, len(b.components)), resized(m.last, len(b.components))
+	stamp := b.draw()
+	for i := range b.scarce {
+		for _, c := range b.scarce[i].open {
+			component := s.plan.symmetry.component[c.number]
+			at := int32(len(m.entries))
+			m.entries = append(m.entries, entry{demand: int32(i), next: -1, candidate: c})
+			if b.components[component] != stamp {
+				b.components[component] = stamp
+				m.order = append(m.order, component)
+				m.first[component] = at
+			} else {
+				m.entries[m.last[component]].next = at
+			}
+			m.last[component] = at
+		}
+	}
 }
 
 // addBin adds a component with what it can give to each demand.
 func (s *search) addBin(entries []entry, limit int) {
 	m := &s.plan.bounds.matching
-	n := int32(len(m.bins))
-	m.bins = append(m.bins, bin{capacity: s.gives(entries, limit)})
+	n := len(m.bins)
+	m.bins = resized(m.bins, n+1)
+	m.bins[n] = bin{capacity: s.gives(entries, limit), edges: m.bins[n].edges[:0]}
 	for start := 0; start < len(entries); {
 		end := start
 		for end < len(entries) && entries[end].demand == entries[start].demand {
 			end++
 		}
-		e := edge{demand: entries[start].demand, bin: n, capacity: min(s.gives(entries[start:end], end-start), end-start)}
+		e := edge{demand: entries[start].demand, bin: int32(n), capacity: min(s.gives(entries[start:end], end-start), end-start)}
 		m.of[e.demand] = append(m.of[e.demand], int32(len(m.edges)))
 		m.bins[n].edges = append(m.bins[n].edges, int32(len(m.edges)))
 		m.edges = append(m.edges, e)
@@ -150,7 +174,7 @@ func (s *search) shareLimit(entries []entry, number int32, limit int) int {
 // takes of a counter the least that one of the entries does.
 func (s *search) countersGive(entries []entry, limit int) int {
 	m := &s.plan.bounds.matching
-	c := &s.plan.symmetry.components[entries[0].component]
+	c := &s.plan.symmetry.components[s.plan.symmetry.component[entries[0].number]]
 	if len(c.counters) == 0 {
 		return limit
 	}

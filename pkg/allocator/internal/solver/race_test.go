@@ -3,5 +3,5 @@
 package solver_test
 
 // The race detector makes a case ten times as long. All cases run without it, by
-// "make differential".
-const defaultCases = 20_000
+// "make test-scheduler".
+const defaultCases = 4_000

@@ -96,10 +96,11 @@ func (s *search) unmetAlternative(a *alternative) string {
 	rejected := rejections{bySelector: make([]int, len(a.filter.selectors)), missing: make([]int, len(a.constraints))}
 	var open []*candidate
 	for i, p := range s.pools {
+		m := p.match(a.filter)
 		for d := range p.devices {
-			c := s.candidate(a, ref{int32(i), int32(d)})
+			c := s.candidate(m, ref{int32(i), int32(d)})
 			if s.reject(a, &c, &rejected) {
-				open = append(open, &c)
+				open = append(open, new(c))
 			}
 		}
 	}
@@ -200,19 +201,20 @@ func (s *search) atMost(a *alternative, open []*candidate) (int, string) {
 
 // countersAllow bounds how many of some devices can be taken at once, by counters.
 func (s *search) countersAllow(open []*candidate) int {
-	entries := make([]entry, len(open))
-	for i, c := range open {
-		entries[i] = entry{component: s.plan.symmetry.component[c.number], candidate: c}
+	if !slices.ContainsFunc(open, func(c *candidate) bool { return len(s.device(c.ref).charges) > 0 }) {
+		return len(open)
 	}
-	slices.SortStableFunc(entries, func(x, y entry) int { return int(x.component - y.component) })
+	if !s.plan.finished {
+		s.finishPlan()
+	}
+	entries := make(map[int32][]entry)
+	for _, c := range open {
+		component := s.plan.symmetry.component[c.number]
+		entries[component] = append(entries[component], entry{candidate: c})
+	}
 	total := 0
-	for start := 0; start < len(entries); {
-		end := start
-		for end < len(entries) && entries[end].component == entries[start].component {
-			end++
-		}
-		total += min(s.gives(entries[start:end], end-start), end-start)
-		start = end
+	for _, of := range entries {
+		total += min(s.gives(of, len(of)), len(of))
 	}
 	return total
 }

@@ -22,6 +22,9 @@ var searches = sync.Pool{New: func() any { return new(search) }}
 // what is wrong with the input where kube-scheduler gives up with an error, too: for
 // example a selector that fails at a device which the search came to.
 func Solve(ctx context.Context, p Problem) (Solution, error) {
+	if p.Claims == nil {
+		p.Claims = &Claims{}
+	}
 	s := searches.Get().(*search)
 	defer searches.Put(s)
 	s.begin(ctx, &p)
@@ -64,7 +67,7 @@ func (s *search) begin(ctx context.Context, p *Problem) {
 func (s *search) end() {
 	s.ctx, s.err, s.claims, s.pools, s.usage = nil, nil, nil, nil, nil
 	clear(s.picks[:cap(s.picks)])
-	s.plan = plan{}
+	s.plan = plan{bounds: s.plan.bounds}
 }
 
 // result is how the search of a part of the tree ended.

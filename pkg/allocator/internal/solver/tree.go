@@ -4,7 +4,9 @@ import "fmt"
 
 // all searches everything that may hold a solution.
 func (s *search) all() result {
-	s.prepare()
+	if !s.prepare() {
+		return failed
+	}
 	if s.bestFit && s.plan.hasErrors() {
 		// Whether there is an error depends on the order, so it is kube-scheduler's.
 		s.bestFit = false

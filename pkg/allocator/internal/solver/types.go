@@ -83,7 +83,7 @@ type Problem struct {
 	Node *corev1.Node
 	// Usage is what is taken already, nil for nothing.
 	Usage *Usage
-	// Claims are those to allocate.
+	// Claims are those to allocate, nil for none.
 	Claims *Claims
 	// BestFit tries for each request the device first that wastes least (see
 	// bestfit.go), instead of the first published. It finds a solution if and only if

@@ -33,7 +33,11 @@ type volumeTake struct {
 
 func (s *search) prepareVolume() {
 	v := &s.plan.bounds.volume
-	v.names = make(map[volumeName]int32)
+	v.counters = v.counters[:0]
+	if v.names == nil {
+		v.names = make(map[volumeName]int32)
+	}
+	clear(v.names)
 	for _, p := range s.pools {
 		for i := range p.counters {
 			v.counters = append(v.counters, v.number(volumeName{p.id.driver, p.counters[i].name}))

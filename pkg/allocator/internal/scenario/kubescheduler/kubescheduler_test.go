@@ -10,16 +10,15 @@ import (
 // that must take back a choice, have a fair share.
 func TestCasesAreOfAllKinds(t *testing.T) {
 	const cases = 5000
+	const takenBack = "allocates after a choice was taken back"
 	s := New()
 	count := map[string]int{}
 	for seed := range uint64(cases) {
 		c := scenario.Generate(scenario.Seeded(seed))
 		answer := s.Allocate(c, c.Node)
 		count[string(answer.Verdict)]++
-		if answer.Verdict == scenario.Allocates {
-			if answer.Steps > straight(c, answer) {
-				count["allocates after a choice was taken back"]++
-			}
+		if answer.Verdict == scenario.Allocates && answer.Steps > straight(c, answer) {
+			count[takenBack]++
 		}
 		for _, feature := range features(c, answer) {
 			count[string(answer.Verdict)+" with "+feature]++
@@ -28,13 +27,9 @@ func TestCasesAreOfAllKinds(t *testing.T) {
 	for _, line := range sortedLines(count, cases) {
 		t.Log(line)
 	}
-	for _, kind := range []string{"allocates", "cannot", "errors", "allocates after a choice was taken back"} {
-		least := cases / 10
-		if kind == "allocates after a choice was taken back" {
-			least = cases / 50
-		}
-		if count[kind] < least {
-			t.Errorf("only %d of %d cases are of the kind %q, want at least %d", count[kind], cases, kind, least)
+	for kind, percent := range map[string]int{"allocates": 10, "cannot": 10, "errors": 10, takenBack: 5} {
+		if count[kind] < cases*percent/100 {
+			t.Errorf("only %d of %d cases are of the kind %q, want %d %%", count[kind], cases, kind, percent)
 		}
 	}
 	if count["cut"] > cases/1000 {
