@@ -1,14 +1,18 @@
 package ownership
 
 import (
+	"cmp"
 	"iter"
+	"maps"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	schedulingapi "k8s.io/api/scheduling/v1beta1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -52,13 +56,16 @@ func Join(held []Owner, claims []*resourceapi.ResourceClaim, pods []*corev1.Pod,
 // join is Join by so many workers, on which the result does not depend.
 func join(held []Owner, claims []*resourceapi.ResourceClaim, pods []*corev1.Pod, workload func(*corev1.Pod) *Workload, workers int) []Owner {
 	j := &joiner{workers: workers}
+	if workload != nil {
+		j.workload = askOnce(workload)
+	}
 	tasks := []func(){
 		func() {
 			if pods != nil {
-				j.pods = viewPods(pods, workload)
+				j.pods = newest(pods)
 			}
 		},
-		func() { j.claims = claimsByUID(claims) },
+		func() { j.claims = newest(claims) },
 		func() { j.held = inOrder(held) },
 	}
 	share(workers, len(tasks), func(ranges iter.Seq2[int, int]) {
@@ -69,17 +76,29 @@ func join(held []Owner, claims []*resourceapi.ResourceClaim, pods []*corev1.Pod,
 	return j.join()
 }
 
-func claimsByUID(claims []*resourceapi.ResourceClaim) map[types.UID]*resourceapi.ResourceClaim {
-	byUID := make(map[types.UID]*resourceapi.ResourceClaim, len(claims))
-	for _, claim := range claims {
-		if claim == nil {
+// newest finds objects by UID, of several of one UID the newest.
+func newest[T interface {
+	comparable
+	metav1.Object
+}](objects []T) map[types.UID]T {
+	var none T
+	byUID := make(map[types.UID]T, len(objects))
+	for _, object := range objects {
+		if object == none {
 			continue
 		}
-		if twin, twice := byUID[claim.UID]; !twice || newer(claim.ResourceVersion, twin.ResourceVersion) {
-			byUID[claim.UID] = claim
+		uid := object.GetUID()
+		if twin, twice := byUID[uid]; !twice || newer(object.GetResourceVersion(), twin.GetResourceVersion()) {
+			byUID[uid] = object
 		}
 	}
 	return byUID
+}
+
+// newer says whether a resource version is of a later state of the same object
+// (KEP-5504: they are numbers).
+func newer(a, b string) bool {
+	return cmp.Or(cmp.Compare(len(a), len(b)), strings.Compare(a, b)) > 0
 }
 
 // claimName is what a pod can say of a claim.
@@ -91,12 +110,14 @@ type joiner struct {
 	// held are those of the result, pods nil if it is not known who uses anything.
 	held   []*Owner
 	claims map[types.UID]*resourceapi.ResourceClaim
-	pods   *podViews
+	pods   map[types.UID]*corev1.Pod
+	// workload is the caller's, if any.
+	workload func(*corev1.Pod) *Workload
 	// names are of claims, only those that need them: of most claims the reservations
 	// of pods tell all. referring are the pods that refer to each name, and others the
 	// known claims that have the name of one that is not known.
 	names     map[claimName]int
-	referring [][]*podView
+	referring [][]*corev1.Pod
 	others    map[claimName][]*resourceapi.ResourceClaim
 }
 
@@ -211,17 +232,17 @@ func shareOf(result *resourceapi.DeviceRequestAllocationResult) types.UID {
 // findReferring finds the pods that refer to the names. Their order is by chance:
 // consumers get sorted.
 func (j *joiner) findReferring() {
-	// reference is by a pod's place in its list, to a name by its number.
+	pods := slices.AppendSeq(make([]*corev1.Pod, 0, len(j.pods)), maps.Values(j.pods))
+	// reference is by a pod's place in that list, to a name by its number.
 	type reference struct{ name, pod int32 }
 	var mu sync.Mutex
 	var found [][]reference
-	share(j.workers, len(j.pods.views), func(ranges iter.Seq2[int, int]) {
+	share(j.workers, len(pods), func(ranges iter.Seq2[int, int]) {
 		var references []reference
 		for from, to := range ranges {
 			for i := from; i < to; i++ {
-				pod := j.pods.views[i].Pod
-				for name := range namedClaims(pod) {
-					if n, wanted := j.names[claimName{pod.Namespace, name}]; wanted {
+				for name := range namedClaims(pods[i]) {
+					if n, wanted := j.names[claimName{pods[i].Namespace, name}]; wanted {
 						references = append(references, reference{int32(n), int32(i)})
 					}
 				}
@@ -238,35 +259,24 @@ func (j *joiner) findReferring() {
 			counts[r.name]++
 		}
 	}
-	j.referring = make([][]*podView, len(counts))
-	free := make([]*podView, total)
+	j.referring = make([][]*corev1.Pod, len(counts))
+	free := make([]*corev1.Pod, total)
 	for name, n := range counts {
 		j.referring[name], free = free[:0:n], free[n:]
 	}
 	for _, references := range found {
 		for _, r := range references {
-			pods, pod := j.referring[r.name], &j.pods.views[r.pod]
-			if len(pods) == 0 || pods[len(pods)-1] != pod {
-				j.referring[r.name] = append(pods, pod)
+			referring, pod := j.referring[r.name], pods[r.pod]
+			if len(referring) == 0 || referring[len(referring)-1] != pod {
+				j.referring[r.name] = append(referring, pod)
 			}
 		}
 	}
 }
 
-// consumerMaker makes consumers for one worker.
-type consumerMaker struct {
-	*joiner
-	// consumers and containers are those of all owners, the buffers those of the one
-	// being looked at.
-	consumers       chunks[Consumer]
-	consumerBuffer  []Consumer
-	containers      chunks[Container]
-	containerBuffer []Container
-}
-
 // consumersOf are the pods that use a device by its claim, nil for one not known.
 // referring are those that refer to it, unless its reservations tell all.
-func (m *consumerMaker) consumersOf(o *Owner, claim *resourceapi.ResourceClaim, referring []*podView) []Consumer {
+func (m *consumerMaker) consumersOf(o *Owner, claim *resourceapi.ResourceClaim, referring []*corev1.Pod) []Consumer {
 	consumers := m.consumerBuffer[:0]
 	if claim != nil {
 		for i := range claim.Status.ReservedFor {
@@ -279,7 +289,7 @@ func (m *consumerMaker) consumersOf(o *Owner, claim *resourceapi.ResourceClaim, 
 		}
 	}
 	for _, pod := range referring {
-		if claim == nil && m.usesUnknown(pod.Pod, nameOf(o)) || claim != nil && usesByGroup(pod.Pod, claim) {
+		if claim == nil && m.usesUnknown(pod, nameOf(o)) || claim != nil && usesByGroup(pod, claim) {
 			consumers = append(consumers, m.consumer(pod, o))
 		}
 	}
@@ -288,19 +298,10 @@ func (m *consumerMaker) consumersOf(o *Owner, claim *resourceapi.ResourceClaim, 
 	return m.consumers.keep(consumers)
 }
 
-// consumer is what a pod is to a device that its claim holds.
-func (m *consumerMaker) consumer(pod *podView, o *Owner) Consumer {
-	m.containerBuffer = addContainers(m.containerBuffer[:0], pod.Pod, usesOf(pod.Pod, o.Claim.Name, o.Request))
-	return Consumer{
-		Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, Node: pod.Spec.NodeName, State: stateOf(pod.Pod),
-		Workload: m.pods.workloadOf(pod), Labels: pod.Labels, Containers: m.containers.keep(m.containerBuffer),
-	}
-}
-
 // reservedPod is the pod for which a claim is reserved, nil if it is not there. A
 // reservation for something of another namespace is for nobody.
-func (j *joiner) reservedPod(claim *resourceapi.ResourceClaim, reserved *resourceapi.ResourceClaimConsumerReference) *podView {
-	pod := j.pods.byUID[reserved.UID]
+func (j *joiner) reservedPod(claim *resourceapi.ResourceClaim, reserved *resourceapi.ResourceClaimConsumerReference) *corev1.Pod {
+	pod := j.pods[reserved.UID]
 	if pod == nil || pod.Namespace != claim.Namespace {
 		return nil
 	}

@@ -1,65 +1,49 @@
 package ownership
 
 import (
-	"cmp"
 	"strings"
-	"sync"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 )
 
-// podView is a pod with what is worked out of it once, for all its claims.
-type podView struct {
-	*corev1.Pod
-	// workload is not known until it is a consumer of some claim.
-	workload     *Workload
-	workloadOnce sync.Once
+// consumerMaker makes consumers for one worker.
+type consumerMaker struct {
+	*joiner
+	// consumers and containers are those of all owners, the buffers those of the one
+	// being looked at.
+	consumers       chunks[Consumer]
+	consumerBuffer  []Consumer
+	containers      chunks[Container]
+	containerBuffer []Container
+	// workloads are those of all pods, which many of them have in common.
+	workloads map[Workload]*Workload
 }
 
-// podViews finds pods by UID.
-type podViews struct {
-	views []podView
-	byUID map[types.UID]*podView
-	// workload may be called by several workers at once.
-	workload func(*corev1.Pod) *Workload
-}
-
-func viewPods(pods []*corev1.Pod, workload func(*corev1.Pod) *Workload) *podViews {
-	v := &podViews{views: make([]podView, 0, len(pods)), byUID: make(map[types.UID]*podView, len(pods)), workload: WorkloadOf}
-	if workload != nil {
-		var mu sync.Mutex
-		v.workload = func(pod *corev1.Pod) *Workload {
-			mu.Lock()
-			defer mu.Unlock()
-			return workload(pod)
-		}
+// consumer is what a pod is to a device that its claim holds.
+func (m *consumerMaker) consumer(pod *corev1.Pod, o *Owner) Consumer {
+	m.containerBuffer = addContainers(m.containerBuffer[:0], pod, usesOf(pod, o.Claim.Name, o.Request))
+	return Consumer{
+		Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, Node: pod.Spec.NodeName, State: stateOf(pod),
+		Workload: m.workloadOf(pod), Labels: pod.Labels, Containers: m.containers.keep(m.containerBuffer),
 	}
-	for _, pod := range pods {
-		if pod == nil {
-			continue
-		}
-		if known, twice := v.byUID[pod.UID]; twice {
-			if newer(pod.ResourceVersion, known.ResourceVersion) {
-				known.Pod = pod
-			}
-			continue
-		}
-		v.views = append(v.views, podView{Pod: pod})
-		v.byUID[pod.UID] = &v.views[len(v.views)-1]
+}
+
+func (m *consumerMaker) workloadOf(pod *corev1.Pod) *Workload {
+	if m.workload != nil {
+		return m.workload(pod)
 	}
-	return v
-}
-
-func (v *podViews) workloadOf(pod *podView) *Workload {
-	pod.workloadOnce.Do(func() { pod.workload = v.workload(pod.Pod) })
-	return pod.workload
-}
-
-// newer says whether a resource version is of a later state of the same object
-// (KEP-5504: they are numbers).
-func newer(a, b string) bool {
-	return cmp.Or(cmp.Compare(len(a), len(b)), strings.Compare(a, b)) > 0
+	w, ok := workloadOf(pod)
+	if !ok {
+		return nil
+	}
+	if m.workloads[w] == nil {
+		if m.workloads == nil {
+			m.workloads = map[Workload]*Workload{}
+		}
+		kept := w
+		m.workloads[w] = &kept
+	}
+	return m.workloads[w]
 }
 
 // stateOf says how far a pod is. Its status is written by the kubelet, which ends a
