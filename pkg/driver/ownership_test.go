@@ -19,9 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/klog/v2/ktesting"
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 	"k8s.io/utils/ptr"
@@ -43,8 +41,7 @@ type ownershipRig struct {
 	kubelet *fakekubelet.Kubelet
 	client  *client.Client
 
-	mu   sync.Mutex
-	down bool
+	mu sync.Mutex
 	// seen are all snapshots that the watcher got; news has a value when there is one
 	// more.
 	seen []ownership.Snapshot
@@ -66,11 +63,6 @@ func newOwnershipRig(t *testing.T, change func(*Config), gpus ...string) *owners
 			change(c)
 		}
 	}, gpus...)
-	o.rig.client.PrependReactor("*", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
-		o.mu.Lock()
-		defer o.mu.Unlock()
-		return o.down, nil, errors.New("the API server is away")
-	})
 	o.client = client.New(o.config.OwnershipSocket())
 	_, ctx := ktesting.NewTestContext(t)
 	ctx, cancel := context.WithCancel(ctx)
@@ -88,12 +80,6 @@ func newOwnershipRig(t *testing.T, change func(*Config), gpus ...string) *owners
 	})
 	t.Cleanup(func() { cancel(); watching.Wait() })
 	return o
-}
-
-func (o *ownershipRig) setDown(down bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.down = down
 }
 
 // reserve has the claim reserved for pods, as the scheduler does.
@@ -267,7 +253,7 @@ func TestNoOwnerIsWrongWhileTheAPIServerAndTheKubeletAreAway(t *testing.T) {
 	const owner = "claim-c1/gpu pod=Running(main)"
 	o.owners(owner)
 
-	o.setDown(true)
+	o.away.Store(true)
 	o.kubelet.Stop()
 	s := o.problem("pods: kubelet: ")
 	if !slices.Equal(describeOwners(s), []string{owner}) {
@@ -282,7 +268,7 @@ func TestNoOwnerIsWrongWhileTheAPIServerAndTheKubeletAreAway(t *testing.T) {
 	// The API server is away still, and not needed.
 	o.problem("")
 	o.owners(owner)
-	o.setDown(false)
+	o.away.Store(false)
 	o.unprepare(claim)
 	o.owners()
 	o.always(owner)

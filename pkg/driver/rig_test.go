@@ -2,6 +2,7 @@ package driver
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -40,9 +41,11 @@ type rig struct {
 	metrics *Metrics
 	// gatesOff are the API server's feature gates that are off.
 	gatesOff []string
-	conn     *grpc.ClientConn
-	stop     context.CancelFunc
-	ended    chan error
+	// away is true while the API server does not answer.
+	away  atomic.Bool
+	conn  *grpc.ClientConn
+	stop  context.CancelFunc
+	ended chan error
 }
 
 func newRig(t *testing.T, gpus ...string) *rig {
@@ -92,6 +95,10 @@ func newRigConfigured(t *testing.T, gatesOff []string, change func(*Config), gpu
 		}
 		slice.Name = fmt.Sprintf("%s%d", slice.GenerateName, names.Add(1))
 		return false, nil, nil
+	})
+	// Reactors cannot be added once the driver runs.
+	r.client.PrependReactor("*", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return r.away.Load(), nil, errors.New("the API server is away")
 	})
 	change(&r.config)
 	r.start()

@@ -40,8 +40,7 @@ func (m *consumerMaker) workloadOf(pod *corev1.Pod) *Workload {
 		if m.workloads == nil {
 			m.workloads = map[Workload]*Workload{}
 		}
-		kept := w
-		m.workloads[w] = &kept
+		m.workloads[w] = new(w)
 	}
 	return m.workloads[w]
 }

@@ -17,7 +17,7 @@ import (
 // knows.
 func WorkloadOf(pod *corev1.Pod) *Workload {
 	if w, ok := workloadOf(pod); ok {
-		return &w
+		return new(w)
 	}
 	return nil
 }
