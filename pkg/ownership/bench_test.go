@@ -103,9 +103,9 @@ func podWithShare(i int, pool, device string) (*resourceapi.ResourceClaim, *core
 	}, pod
 }
 
-// warmHeap leaves the process memory that it had before, as reading so many objects
-// does: the first touch of a page costs a virtual machine up to 20 µs, and all of a
-// join's more than the join itself.
+// warmHeap leaves free memory in the heap, as reading so many objects does. The first
+// touch of a page of new memory takes a virtual machine up to 20 µs: for the result of
+// a join that is as long as all the rest.
 func warmHeap() {
 	garbage := make([]byte, 512<<20)
 	for i := 0; i < len(garbage); i += 4096 {
