@@ -25,12 +25,7 @@ func cold(ctx context.Context, o options, out, progress io.Writer) ([]string, er
 		if err != nil {
 			return nil, fmt.Errorf("cold: %s: %w", r.name, err)
 		}
-		cells := append([]string{r.name}, cellsOf(results[0])...)
-		for _, peer := range results[1:] {
-			cells = append(cells, cellsOf(peer)...)
-			cells = append(cells, ratioOf(peer, results[0]))
-		}
-		t.add(cells...)
+		t.add(rowOf(r.name, results)...)
 	}
 	return nil, t.write(out, "The first call of a loop with empty caches: making the allocator, compiling CEL, one pod. There is no target.")
 }

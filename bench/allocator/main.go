@@ -109,12 +109,7 @@ func warm(ctx context.Context, o options, out, progress io.Writer) ([]string, er
 		}
 		took[r.name] = results[0].Median
 		missed = append(missed, r.missed(results)...)
-		cells := append([]string{r.name}, cellsOf(results[0])...)
-		for _, peer := range results[1:] {
-			cells = append(cells, cellsOf(peer)...)
-			cells = append(cells, ratioOf(peer, results[0]))
-		}
-		t.add(append(cells, r.target())...)
+		t.add(append(rowOf(r.name, results), r.target())...)
 	}
 	missed = append(missed, shapesMissed(took)...)
 	return missed, t.write(out, "One call for one pod, median of batches; ratio: how many times ours the peer takes.")

@@ -65,6 +65,17 @@ func cellsOf(r measure.Result) []string {
 	return []string{duration(r.Median), fmt.Sprint(r.Allocs), memory(r.Bytes)}
 }
 
+// rowOf starts a row: its name, what ours takes, and of each peer what it takes and the
+// ratio to ours.
+func rowOf(name string, results []measure.Result) []string {
+	cells := append([]string{name}, cellsOf(results[0])...)
+	for _, peer := range results[1:] {
+		cells = append(cells, cellsOf(peer)...)
+		cells = append(cells, ratioOf(peer, results[0]))
+	}
+	return cells
+}
+
 func ratioOf(peer, ours measure.Result) string {
 	mark := ""
 	if peer.Over {
