@@ -3,7 +3,6 @@ package ownership
 import (
 	"fmt"
 	"math/rand/v2"
-	goruntime "runtime"
 	"testing"
 	"time"
 
@@ -103,23 +102,11 @@ func podWithShare(i int, pool, device string) (*resourceapi.ResourceClaim, *core
 	}, pod
 }
 
-// warmHeap leaves free memory in the heap, as reading so many objects does. The first
-// touch of a page of new memory takes a virtual machine up to 20 µs: for the result of
-// a join that is as long as all the rest.
-func warmHeap() {
-	garbage := make([]byte, 512<<20)
-	for i := 0; i < len(garbage); i += 4096 {
-		garbage[i] = 1
-	}
-	goruntime.GC()
-}
-
 // BenchmarkJoin is a join of 100,000 claims and as many pods: an operation is one
 // Join. The aim is 300 ms.
 func BenchmarkJoin(b *testing.B) {
 	claims, pods, slices := largeCluster()
 	held := Held(claims, slices, testDriver)
-	warmHeap()
 	for _, test := range []struct {
 		name   string
 		held   []Owner
