@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -197,7 +198,7 @@ func (o *owners) update(ctx context.Context) bool {
 		return err == nil
 	}
 	o.said = true
-	owners := ownership.Join(o.held, claims, pods, nil)
+	owners := ownership.Join(slices.Clone(o.held), claims, pods, nil)
 	o.server.Set(owners, strings.Join(problems, "; "), o.verified)
 	o.writeMapping(ctx, owners, node)
 	klog.FromContext(ctx).V(5).Info("Ownership worked out", "owners", len(owners), "took", time.Since(now), "problems", problems)

@@ -21,6 +21,9 @@ import (
 // or the node. workload says what made a pod, nil for [WorkloadOf]; it is asked once for
 // each pod that consumes something, one at a time.
 //
+// Join takes held over, as append does: it is put in order and gets the consumers, and
+// only the result counts. A cluster's is large. Who needs it again gives a copy.
+//
 // A pod consumes a claim that is reserved for it (status.reservedFor, by UID), or for
 // its PodGroup if it refers to the claim. Of a reservation the pod itself cannot write
 // anything, so a pod that only names the claim is not a consumer. A pod for which a
@@ -45,7 +48,7 @@ import (
 // one UID the one of the newest resource version counts.
 //
 // The result is sorted and never nil. It shares maps and what pointers lead to with
-// held, and must not be changed.
+// the objects and with copies of held, and must not be changed.
 func Join(held []Owner, claims []*resourceapi.ResourceClaim, pods []*corev1.Pod, workload func(*corev1.Pod) *Workload) []Owner {
 	// Fewer than that are not worth a worker.
 	const perWorker = 256
@@ -66,7 +69,7 @@ func join(held []Owner, claims []*resourceapi.ResourceClaim, pods []*corev1.Pod,
 			}
 		},
 		func() { j.claims = newest(claims) },
-		func() { j.held = inOrder(held) },
+		func() { j.owners = inOrder(held) },
 	}
 	share(workers, len(tasks), func(ranges iter.Seq2[int, int]) {
 		for i := range ranges {
@@ -107,8 +110,8 @@ type claimName struct{ namespace, name string }
 // joiner has the indexes that make a join linear.
 type joiner struct {
 	workers int
-	// held are those of the result, pods nil if it is not known who uses anything.
-	held   []*Owner
+	// owners are the result, pods nil if it is not known who uses anything.
+	owners []Owner
 	claims map[types.UID]*resourceapi.ResourceClaim
 	pods   map[types.UID]*corev1.Pod
 	// workload is the caller's, if any.
@@ -123,14 +126,12 @@ type joiner struct {
 
 // join are the owners, with consumers if pods are known.
 func (j *joiner) join() []Owner {
-	owners := make([]Owner, len(j.held))
-	unsettled := make([]bool, len(owners))
-	j.eachOwner(owners, func(m *consumerMaker, i int) {
-		o := &owners[i]
-		*o = j.held[i].withoutConsumers()
-		if j.pods == nil {
-			return
-		}
+	if j.pods == nil {
+		return j.owners
+	}
+	unsettled := make([]bool, len(j.owners))
+	j.eachOwner(func(m *consumerMaker, i int) {
+		o := &j.owners[i]
 		claim := j.claimOf(o)
 		unsettled[i] = claim == nil || slices.ContainsFunc(claim.Status.ReservedFor, isNoPod)
 		if !unsettled[i] {
@@ -138,21 +139,21 @@ func (j *joiner) join() []Owner {
 		}
 	})
 	if !slices.Contains(unsettled, true) {
-		return owners
+		return j.owners
 	}
-	j.findNames(owners, unsettled)
+	j.findNames(unsettled)
 	j.findReferring()
-	j.eachOwner(owners, func(m *consumerMaker, i int) {
-		if o := &owners[i]; unsettled[i] {
+	j.eachOwner(func(m *consumerMaker, i int) {
+		if o := &j.owners[i]; unsettled[i] {
 			o.Consumers = m.consumersOf(o, j.claimOf(o), j.referring[j.names[nameOf(o)]])
 		}
 	})
-	return owners
+	return j.owners
 }
 
 // eachOwner does something for each owner, by its index.
-func (j *joiner) eachOwner(owners []Owner, do func(m *consumerMaker, i int)) {
-	share(j.workers, len(owners), func(ranges iter.Seq2[int, int]) {
+func (j *joiner) eachOwner(do func(m *consumerMaker, i int)) {
+	share(j.workers, len(j.owners), func(ranges iter.Seq2[int, int]) {
 		m := &consumerMaker{joiner: j}
 		for from, to := range ranges {
 			for i := from; i < to; i++ {
@@ -174,7 +175,7 @@ func nameOf(o *Owner) claimName { return claimName{o.Claim.Namespace, o.Claim.Na
 
 // findNames finds the names of the claims of some owners, and the known claims that
 // have them.
-func (j *joiner) findNames(owners []Owner, wanted []bool) {
+func (j *joiner) findNames(wanted []bool) {
 	n := 0
 	for _, is := range wanted {
 		if is {
@@ -183,15 +184,16 @@ func (j *joiner) findNames(owners []Owner, wanted []bool) {
 	}
 	j.names = make(map[claimName]int, n)
 	unknown := false
-	for i := range owners {
+	for i := range j.owners {
 		if !wanted[i] {
 			continue
 		}
-		name := nameOf(&owners[i])
+		o := &j.owners[i]
+		name := nameOf(o)
 		if _, twice := j.names[name]; !twice {
 			j.names[name] = len(j.names)
 		}
-		unknown = unknown || j.claimOf(&owners[i]) == nil
+		unknown = unknown || j.claimOf(o) == nil
 	}
 	if !unknown {
 		return

@@ -59,29 +59,19 @@ func Sort(owners []Owner) {
 	copy(owners, result)
 }
 
-// inOrder are owners in the order of a snapshot, the first of each key, as they are
-// without consumers.
-func inOrder(owners []Owner) []*Owner {
-	order := make([]*Owner, len(owners))
-	for i := range owners {
-		order[i] = &owners[i]
+// inOrder takes owners their consumers, and puts them into the order of a snapshot, the
+// first of each key. The result is never nil.
+func inOrder(owners []Owner) []Owner {
+	if owners == nil {
+		return []Owner{}
 	}
-	slices.SortFunc(order, func(a, b *Owner) int {
-		if c := compareNames(a, b); c != 0 {
-			return c
-		}
-		x, y := a.withoutConsumers(), b.withoutConsumers()
-		return compareOwners(&x, &y)
-	})
-	return slices.CompactFunc(order, func(a, b *Owner) bool { return a.key() == b.key() })
-}
-
-// withoutConsumers is a copy, with its time in UTC.
-func (o *Owner) withoutConsumers() Owner {
-	bare := *o
-	bare.Consumers = nil
-	bare.Since = bare.Since.UTC().Round(0)
-	return bare
+	for i := range owners {
+		o := &owners[i]
+		o.Consumers = nil
+		o.Since = o.Since.UTC().Round(0)
+	}
+	Sort(owners)
+	return compact(owners)
 }
 
 // compareOwners is a total order: only equal owners compare as equal.
