@@ -1,10 +1,11 @@
 package standalone
 
 import (
+	"encoding/pem"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
@@ -15,14 +16,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
 // apiServer is as much of an API server as the plugin needs: one node, its
 // ResourceSlices and claims, in memory. All feature gates are on.
 type apiServer struct {
-	url    string
-	server *http.Server
-	wg     sync.WaitGroup
+	server *httptest.Server
 
 	mu      sync.Mutex
 	version int
@@ -33,13 +34,9 @@ type apiServer struct {
 	waiting []chan struct{}
 }
 
-func startAPIServer() (*apiServer, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, err
-	}
+func startAPIServer() *apiServer {
 	a := &apiServer{
-		url: "http://" + listener.Addr().String(), version: 1, watcher: make(chan struct{}),
+		version: 1, watcher: make(chan struct{}),
 		slices: map[string]*resourceapi.ResourceSlice{}, claims: map[string][]byte{},
 	}
 	mux := http.NewServeMux()
@@ -54,15 +51,27 @@ func startAPIServer() (*apiServer, error) {
 	mux.HandleFunc("PUT "+group+"/resourceslices/{name}", a.writeSlice)
 	mux.HandleFunc("DELETE "+group+"/resourceslices/{name}", a.deleteSlice)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { http.Error(w, "{}", http.StatusNotFound) })
-	a.server = &http.Server{Handler: mux}
-	a.wg.Go(func() { _ = a.server.Serve(listener) })
-	return a, nil
+	// One connection for all calls at once, as to a real server.
+	a.server = httptest.NewUnstartedServer(mux)
+	a.server.EnableHTTP2 = true
+	a.server.StartTLS()
+	return a
+}
+
+// kubeconfig is one for the server, which asks nobody who he is.
+func (a *apiServer) kubeconfig() ([]byte, error) {
+	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.server.Certificate().Raw})
+	return clientcmd.Write(clientcmdapi.Config{
+		Clusters:       map[string]*clientcmdapi.Cluster{"c": {Server: a.server.URL, CertificateAuthorityData: authority}},
+		Contexts:       map[string]*clientcmdapi.Context{"c": {Cluster: "c"}},
+		CurrentContext: "c",
+	})
 }
 
 func (a *apiServer) stop() {
 	close(a.watcher)
-	_ = a.server.Close()
-	a.wg.Wait()
+	a.server.CloseClientConnections()
+	a.server.Close()
 }
 
 // encode gives an object in protobuf, as a real server does to the clients of

@@ -18,6 +18,7 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	resourceapi "k8s.io/api/resource/v1"
@@ -122,11 +123,12 @@ func Start(ctx context.Context, o Options) (p *Plugin, err error) {
 	if err != nil {
 		return p, err
 	}
-	if p.api, err = startAPIServer(); err != nil {
+	p.api = startAPIServer()
+	kubeconfig, err := p.api.kubeconfig()
+	if err != nil {
 		return p, err
 	}
-	kubeconfig := fmt.Sprintf(`{"apiVersion":"v1","kind":"Config","current-context":"c","contexts":[{"name":"c","context":{"cluster":"c"}}],"clusters":[{"name":"c","cluster":{"server":%q}}]}`, p.api.url)
-	if err := os.WriteFile(p.path("kubeconfig"), []byte(kubeconfig), 0o600); err != nil {
+	if err := os.WriteFile(p.path("kubeconfig"), kubeconfig, 0o600); err != nil {
 		return p, err
 	}
 	if err := p.launch(ctx); err != nil {
@@ -249,6 +251,24 @@ func (p *Plugin) Devices() []resourceapi.Device { return p.api.devices() }
 // Writes is how many writes the API server has got so far, without dry runs and
 // statuses.
 func (p *Plugin) Writes() int { return p.api.writes() }
+
+// ProcessorTime is how long the process has kept processors busy since it was
+// launched, all its threads and the kernel for them.
+func (p *Plugin) ProcessorTime() (time.Duration, error) {
+	// clock_getcpuclockid(3): of a process, by its id.
+	return processorTime(int32(^p.process.Process.Pid<<3 | 2))
+}
+
+// OwnProcessorTime is that of this process.
+func OwnProcessorTime() (time.Duration, error) { return processorTime(unix.CLOCK_PROCESS_CPUTIME_ID) }
+
+func processorTime(clock int32) (time.Duration, error) {
+	var t unix.Timespec
+	if err := unix.ClockGettime(clock, &t); err != nil {
+		return 0, fmt.Errorf("read a processor time clock: %w", err)
+	}
+	return time.Duration(t.Nano()), nil
+}
 
 // ClaimFiles are the records, specs and metadata of claims that are on the node.
 func (p *Plugin) ClaimFiles() ([]string, error) {

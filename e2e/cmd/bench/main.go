@@ -57,7 +57,7 @@ func run(ctx context.Context, program, dir string, rounds int) (err error) {
 		rounds, runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), cpuModel(), dir)
 	b := &bench{Plugin: p}
 	var rows []row
-	var ratios []string
+	var ratios, bounds []string
 	for _, kind := range []struct {
 		name, many string
 		devices    []resourceapi.Device
@@ -82,12 +82,23 @@ func run(ctx context.Context, program, dir string, rounds int) (err error) {
 			row{"prepare, " + kind.many + " at once", together.prepare},
 			row{"unprepare, " + kind.many + " at once", together.unprepare})
 		ratios = append(ratios, fmt.Sprintf("%ss: prepare %.2f, unprepare %.2f", kind.name, ratio(together.prepare, alone.prepare), ratio(together.unprepare, alone.unprepare)))
+		bounds = append(bounds, bound(kind.many, together))
 	}
 	if err := show(rows); err != nil {
 		return err
 	}
 	fmt.Printf("\n%d at once / one alone, at p50: %s\n", atOnce, strings.Join(ratios, "; "))
+	fmt.Println(strings.Join(bounds, "\n"))
 	return publishing(ctx, program, dir)
+}
+
+// bound says how long the processors of this machine take for claims at once at least,
+// whatever waits for what.
+func bound(what string, t timings) string {
+	plugin, caller := t.busy(t.plugin), t.busy(t.caller)
+	cpus := min(runtime.NumCPU(), atOnce)
+	return fmt.Sprintf("%s: each claim prepared takes %s of a processor, and %s for the caller and the API server; %d of them take %d CPUs %s",
+		what, plugin, caller, atOnce, cpus, (plugin+caller)*atOnce/time.Duration(cpus))
 }
 
 // row is a line of the table of results.

@@ -17,7 +17,18 @@ import (
 const warmUp = 5
 
 // timings are how long each call took.
-type timings struct{ prepare, unprepare []time.Duration }
+type timings struct {
+	prepare, unprepare []time.Duration
+	// plugin and caller are how long processors were busy with preparing all claims:
+	// for the plugin, and for this program, which stands for the kubelet and the API
+	// server.
+	plugin, caller time.Duration
+}
+
+// busy is how long processors are busy with preparing one claim.
+func (t timings) busy(total time.Duration) time.Duration {
+	return (total / time.Duration(len(t.prepare))).Round(10 * time.Microsecond)
+}
 
 // bench measures one running plugin.
 type bench struct {
@@ -39,7 +50,15 @@ func (b *bench) measure(ctx context.Context, rounds int, devices []resourceapi.D
 				return result, err
 			}
 		}
+		plugin, caller, err := b.processorTimes()
+		if err != nil {
+			return result, err
+		}
 		prepared, err := together(claims, func(c *resourceapi.ResourceClaim) error { return b.Prepare(ctx, c) })
+		if err != nil {
+			return result, err
+		}
+		pluginAfter, callerAfter, err := b.processorTimes()
 		if err != nil {
 			return result, err
 		}
@@ -50,10 +69,19 @@ func (b *bench) measure(ctx context.Context, rounds int, devices []resourceapi.D
 		if round < warmUp {
 			continue
 		}
+		result.plugin += pluginAfter - plugin
+		result.caller += callerAfter - caller
 		result.prepare = append(result.prepare, prepared...)
 		result.unprepare = append(result.unprepare, unprepared...)
 	}
 	return result, nil
+}
+
+func (b *bench) processorTimes() (plugin, caller time.Duration, err error) {
+	if plugin, err = b.ProcessorTime(); err == nil {
+		caller, err = standalone.OwnProcessorTime()
+	}
+	return plugin, caller, err
 }
 
 // together makes all calls at once and returns how long each took.
