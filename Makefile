@@ -25,7 +25,8 @@ image: ## Build the driver's image without Docker, as bin/apportion.tar.
 .PHONY: test
 test: ## Run all unit and integration tests with the race detector. Needs no root.
 	@echo "Testing the driver. On a new machine the libraries are compiled first, which takes minutes."
-	go test -race ./...
+	@# Twice as many packages as processors, since some wait. "make lint" does the vetting.
+	go test -race -vet=off -p $$(($$(nproc) * 2)) ./...
 
 .PHONY: test-scheduler
 test-scheduler: ## Compare the allocator with kube-scheduler's in 200,000 generated cases.

@@ -352,13 +352,13 @@ func checkWorld(t *testing.T, seed uint64) (consumers int) {
 
 func TestRandomWorlds(t *testing.T) {
 	consumers := 0
-	for seed := range uint64(2000) {
+	for seed := range uint64(1000) {
 		consumers += checkWorld(t, seed)
 		if t.Failed() {
 			return
 		}
 	}
-	if consumers < 2000 {
+	if consumers < 1000 {
 		t.Errorf("the worlds have only %d consumers: they test too little", consumers)
 	}
 }

@@ -31,7 +31,7 @@ type farm struct {
 func TestGroupsAgainstKubeScheduler(t *testing.T) {
 	p := newComparer()
 	verdicts := make(map[scenario.Verdict]int)
-	for seed := range uint64(1000) {
+	for seed := range uint64(500) {
 		c := newFarm(seed).generate()
 		text, verdict := p.difference(c, c.Node)
 		verdicts[verdict]++
