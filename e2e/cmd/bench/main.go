@@ -27,11 +27,12 @@ import (
 
 func main() {
 	plugin := flag.String("plugin", "", "the apportion-kubelet-plugin program to measure")
-	rounds := flag.Int("rounds", 200, "how many claims of each kind are prepared one at a time, and how many times 8 at once")
+	rounds := flag.Int("rounds", 200, "how many claims of each kind are prepared one at a time, and how many times all at once")
+	atOnce := flag.Int("at-once", 8, "how many claims are prepared at the same time, and how many GPUs there are for them, 1 to 16")
 	dir := flag.String("dir", os.TempDir(), "where the plugin's folders are made; its disk is part of what is measured")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, *plugin, *dir, *rounds)
+	err := run(ctx, *plugin, *dir, *rounds, *atOnce)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -39,13 +40,12 @@ func main() {
 	}
 }
 
-// atOnce is how many claims are prepared at the same time, and how many GPUs there
-// are for them.
-const atOnce = 8
-
-func run(ctx context.Context, program, dir string, rounds int) (err error) {
+func run(ctx context.Context, program, dir string, rounds, atOnce int) (err error) {
 	if program == "" {
 		return fmt.Errorf("--plugin is missing: build one with \"make build\" and give its path")
+	}
+	if rounds < 1 {
+		return fmt.Errorf("--rounds is %d: at least one is needed to measure anything", rounds)
 	}
 	p, err := standalone.Start(ctx, standalone.Options{Program: program, Parent: dir, GPUs: fmt.Sprintf("h100-sxm5-80gb:%d", atOnce)})
 	if err != nil {
@@ -82,7 +82,7 @@ func run(ctx context.Context, program, dir string, rounds int) (err error) {
 			row{"prepare, " + kind.many + " at once", together.prepare},
 			row{"unprepare, " + kind.many + " at once", together.unprepare})
 		ratios = append(ratios, fmt.Sprintf("%ss: prepare %.2f, unprepare %.2f", kind.name, ratio(together.prepare, alone.prepare), ratio(together.unprepare, alone.unprepare)))
-		bounds = append(bounds, bound(kind.many, together))
+		bounds = append(bounds, bound(kind.many, atOnce, together))
 	}
 	if err := show(rows); err != nil {
 		return err
@@ -94,11 +94,11 @@ func run(ctx context.Context, program, dir string, rounds int) (err error) {
 
 // bound says how long the processors of this machine take for claims at once at least,
 // whatever waits for what.
-func bound(what string, t timings) string {
+func bound(what string, atOnce int, t timings) string {
 	plugin, caller := t.busy(t.plugin), t.busy(t.caller)
 	cpus := min(runtime.NumCPU(), atOnce)
 	return fmt.Sprintf("%s: each claim prepared takes %s of a processor, and %s for the caller and the API server; %d of them take %d CPUs %s",
-		what, plugin, caller, atOnce, cpus, (plugin+caller)*atOnce/time.Duration(cpus))
+		what, plugin, caller, atOnce, cpus, (plugin+caller)*time.Duration(atOnce)/time.Duration(cpus))
 }
 
 // row is a line of the table of results.
