@@ -19,6 +19,7 @@ import (
 	"k8s.io/klog/v2"
 
 	ownershipv1 "apportion.dev/apportion/api/ownership/v1"
+	"apportion.dev/apportion/pkg/ownership"
 )
 
 // listens is closed by the log line that says that the service listens.
@@ -117,6 +118,28 @@ func TestServe(t *testing.T) {
 
 // A watcher that reads nothing holds up neither Set nor the other watchers, and hears
 // that it missed something.
+// Whoever makes pods writes any bytes into their owner references.
+func TestWatchersHearOfAPodWithAMakerThatIsNoText(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "s")
+	s := New()
+	serve(t, s, socket)
+	stream := watch(t, socket)
+	s.Set(owners(owner("a", "1", "p")), "", noon)
+	next(t, stream, "snapshot 1: a=1/p")
+	strange := owner("b", "2", "q")
+	strange.Consumers[0].Workload = &ownership.Workload{APIVersion: "\xff/v1", Kind: "Th\xffing", Name: "\xfe"}
+	s.Set(owners(owner("a", "1", "p"), strange), "", noon)
+	next(t, stream, "change 1-2: +b=2/q")
+	response, err := dial(t, socket).List(t.Context(), &ownershipv1.ListRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := response.GetSnapshot().GetOwners()[1].GetConsumers()[0].GetWorkload()
+	if got, want := w.GetApiVersion()+" "+w.GetKind()+" "+w.GetName(), "\uFFFD/v1 Th\uFFFDing \uFFFD"; got != want {
+		t.Errorf("the workload is %q, want %q", got, want)
+	}
+}
+
 func TestSlowWatcher(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	s := New()

@@ -26,7 +26,7 @@ var ErrOtherGeneration = errors.New("the change belongs to another generation")
 func SnapshotToProto(s ownership.Snapshot) *ownershipv1.Snapshot {
 	return &ownershipv1.Snapshot{
 		Instance: s.Instance, Generation: s.Generation, Time: timestamp(s.Time), Verified: timestamp(s.Verified),
-		Problem: problem(s.Problem), Owners: ownersToProto(s.Owners),
+		Problem: text(s.Problem), Owners: ownersToProto(s.Owners),
 	}
 }
 
@@ -53,7 +53,7 @@ func ChangeToProto(before, after ownership.Snapshot) *ownershipv1.Change {
 	changed, removed := ownership.Diff(before.Owners, after.Owners)
 	m := &ownershipv1.Change{
 		From: before.Generation, Generation: after.Generation, Time: timestamp(after.Time), Verified: timestamp(after.Verified),
-		Problem: problem(after.Problem), Changed: ownersToProto(changed),
+		Problem: text(after.Problem), Changed: ownersToProto(changed),
 	}
 	for _, k := range removed {
 		m.Removed = append(m.Removed, &ownershipv1.Key{
@@ -96,7 +96,7 @@ func ApplyChange(before ownership.Snapshot, m *ownershipv1.Change) (ownership.Sn
 // VerifiedToProto is the message that says that a snapshot is still true, or why it
 // may not be.
 func VerifiedToProto(s ownership.Snapshot) *ownershipv1.Verified {
-	return &ownershipv1.Verified{Verified: timestamp(s.Verified), Problem: problem(s.Problem)}
+	return &ownershipv1.Verified{Verified: timestamp(s.Verified), Problem: text(s.Problem)}
 }
 
 // ApplyVerified is a snapshot with what the message says of it. It fails if its time
@@ -144,7 +144,7 @@ func consumerToProto(c *ownership.Consumer) *ownershipv1.Consumer {
 		Labels: c.Labels,
 	}
 	if w := c.Workload; w != nil {
-		m.Workload = &ownershipv1.Workload{ApiVersion: w.APIVersion, Kind: w.Kind, Name: w.Name}
+		m.Workload = &ownershipv1.Workload{ApiVersion: text(w.APIVersion), Kind: text(w.Kind), Name: text(w.Name)}
 	}
 	for _, container := range c.Containers {
 		m.Containers = append(m.Containers, &ownershipv1.Container{Name: container.Name, Kind: string(container.Kind), Id: container.ID, Started: container.Started})
@@ -206,8 +206,10 @@ func consumerFromProto(m *ownershipv1.Consumer) ownership.Consumer {
 	return c
 }
 
-// problem is text that a message can carry. Causes of errors may be any bytes.
-func problem(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
+// text is what a message can carry. Causes of errors may be any bytes, and so may what a
+// pod says of its maker: the API server does not look at that, and one such pod would
+// cost all watchers the whole message.
+func text(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 
 // timestamp is nil for the zero time.
 func timestamp(t time.Time) *timestamppb.Timestamp {
