@@ -15,27 +15,26 @@ import (
 // file's own and not used: known fields have theirs. A line with fewer than three
 // entries is an error that names it.
 func ParseCSV(from io.Reader) (known, unknown []string, err error) {
-	lines := csv.NewReader(from)
-	lines.Comment = '#'
-	// A help text may have commas and quotes of its own.
-	lines.FieldsPerRecord = -1
-	lines.LazyQuotes = true
-	lines.TrimLeadingSpace = true
-	for {
-		entries, err := lines.Read()
+	file, err := io.ReadAll(from)
+	if err != nil {
+		return nil, nil, fmt.Errorf("read the list of fields: %w", err)
+	}
+	number := 0
+	for line := range strings.Lines(string(file)) {
+		number++
+		entries, err := parseLine(line)
 		if errors.Is(err, io.EOF) {
-			return known, unknown, nil
+			continue
 		}
 		if err != nil {
-			return nil, nil, fmt.Errorf("read the list of fields: %w", err)
+			return nil, nil, fmt.Errorf("read the list of fields: line %d: %w", number, err)
 		}
 		name := strings.TrimSpace(entries[0])
 		switch {
 		case strings.HasPrefix(name, "#") || name == "" && len(entries) == 1:
 			continue
 		case name == "" || len(entries) < 3:
-			line, _ := lines.FieldPos(0)
-			return nil, nil, fmt.Errorf("read the list of fields: line %d is not of the form \"name, type, help\"", line)
+			return nil, nil, fmt.Errorf("read the list of fields: line %d is not of the form \"name, type, help\"", number)
 		}
 		list := &unknown
 		if _, ok := lookup(name); ok {
@@ -45,4 +44,17 @@ func ParseCSV(from io.Reader) (known, unknown []string, err error) {
 			*list = append(*list, name)
 		}
 	}
+	return known, unknown, nil
+}
+
+// parseLine gives the entries of a line, io.EOF for one without any. A line is read by
+// itself: a quote that opens in its help text and does not close would take the lines
+// that follow into the help.
+func parseLine(line string) ([]string, error) {
+	entries := csv.NewReader(strings.NewReader(line))
+	entries.Comment = '#'
+	// A help text may have commas and quotes of its own.
+	entries.LazyQuotes = true
+	entries.TrimLeadingSpace = true
+	return entries.Read()
 }

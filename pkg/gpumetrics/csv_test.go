@@ -40,6 +40,11 @@ DCGM_FI_DRIVER_VERSION,        label, Driver Version
 			file:  "DCGM_FI_DEV_GPU_TEMP, gauge, Temperature, in C, of the \"GPU\".\nDCGM_FI_DEV_FB_USED, gauge, \"Used, in MiB\"\n",
 			known: []string{"DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_FB_USED"},
 		},
+		{
+			name:  "a help that begins with a quote hides no field",
+			file:  "DCGM_FI_DEV_GPU_TEMP, gauge, \"GPU\" temperature\nDCGM_FI_DEV_FB_USED, gauge, Used\nDCGM_FI_DEV_FB_FREE, gauge, Free\n",
+			known: []string{"DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_FB_FREE"},
+		},
 		{name: "Windows lines", file: "DCGM_FI_DEV_GPU_TEMP, gauge, T\r\n", known: []string{"DCGM_FI_DEV_GPU_TEMP"}},
 		{name: "no help", file: "# a comment\nDCGM_FI_DEV_GPU_TEMP, gauge\n", err: "line 2"},
 		{name: "no name", file: ", gauge, Temperature\n", err: "line 1"},
