@@ -120,7 +120,9 @@ func (s *nodeSource) follow(ctx context.Context, show func(view) error) error {
 		check := time.NewTicker(staleCheck)
 		defer check.Stop()
 		for {
-			_, stale := s.client.Current()
+			current, stale := s.client.Current()
+			// That nothing has changed since is no new snapshot.
+			snapshot.Verified = current.Verified
 			if err := show(s.view(snapshot, stale)); err != nil {
 				return err
 			}

@@ -154,6 +154,32 @@ func TestSocketsThatDoNotAnswer(t *testing.T) {
 	}
 }
 
+// deadNode said who holds what at noon, that nothing had changed an hour later, and then
+// nothing more.
+type deadNode struct{ hungNode }
+
+func (deadNode) Run(ctx context.Context, changed func(ownership.Snapshot)) {
+	changed(ownership.Snapshot{Instance: "i", Generation: 1, Verified: noon, Owners: nodeOwners()})
+	<-ctx.Done()
+}
+
+func (deadNode) Current() (ownership.Snapshot, error) {
+	return ownership.Snapshot{Instance: "i", Generation: 1, Verified: noon.Add(time.Hour), Owners: nodeOwners()}, errors.New("connection refused")
+}
+
+func TestAWatchIsStaleSinceTheDriverWasLastHeard(t *testing.T) {
+	s := onNode()
+	s.dial = func(string) (nodeClient, error) { return deadNode{}, nil }
+	prints, end := watching(t, s, "--socket", "/x")
+	want := "This may be stale since " + noon.Add(time.Hour).Local().Format(time.TimeOnly) + ": connection refused\n"
+	if text := <-prints; !strings.Contains(text, want) {
+		t.Errorf("printed: %s, want %s", text, want)
+	}
+	if err := end(); err != nil {
+		t.Error(err)
+	}
+}
+
 // hungNode takes calls and never answers.
 type hungNode struct{}
 
