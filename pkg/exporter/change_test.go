@@ -1,6 +1,7 @@
 package exporter
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -97,4 +98,23 @@ func TestConsumersThatTheServiceLacksAreKept(t *testing.T) {
 	r.expect([]string{temperature}, temp("40", "b"))
 	set(5, 5, "", whole(0, "b"))
 	r.expect([]string{temperature}, temp("40", ""))
+}
+
+// A sample is under way when owners change, and does not count for their devices.
+func TestTheLabelsOfANewOwnerDoNotChangeWithTheNextSample(t *testing.T) {
+	r := newRig(t)
+	info := func(claim string) string {
+		return fmt.Sprintf(`%s{Hostname="node-a",UUID="GPU-0",claim=%q,claim_uid="uid-%s",container="main",device="gpu-0",gpu="0",modelName="NVIDIA T",namespace="team",pod=%q,pod_uid="uid-%s",request="gpu",share_id="share-%s",uuid="GPU-0"} 1`,
+			ownerInfo.name, claim, claim, claim, claim, claim)
+	}
+	const partitioned = `{GPU_I_ID="3",GPU_I_PROFILE="1g.10gb",Hostname="node-a",UUID="GPU-1",claim="c",claim_uid="uid-c",container="main",device="gpu-1-mig-3",gpu="1",modelName="NVIDIA T",namespace="team",pod="c",pod_uid="uid-c",request="gpu",uuid="MIG-1-3"} 1`
+	a, b, c := share(0, "a", 0.5, "a"), share(0, "b", 0.5, "b"), partition(1, 3, "1g.10gb", "c", 0.125, "c")
+	r.owners(0, a)
+	r.Update(sample(1, gpu(0), gpu(1)))
+	r.expect([]string{ownerInfo.name}, info("a"))
+	r.owners(2, a, b, c)
+	r.Update(sample(1.9, gpu(0), gpu(1)))
+	r.expect([]string{ownerInfo.name}, info("a"), info("b"), ownerInfo.name+partitioned)
+	r.Update(sample(2.1, gpu(0), gpu(1), instance(gpu(1), 3, "1g.10gb")))
+	r.expect([]string{ownerInfo.name}, info("a"), info("b"), ownerInfo.name+partitioned)
 }

@@ -153,22 +153,31 @@ func (l *layout) addView(fields []gpumetrics.Field, v *view, known *viewLabels) 
 	l.views = append(l.views, s)
 }
 
-// addOthers adds the owners of devices that are not published.
+// addOthers adds the owners of devices that are not published, or not yet under their
+// present owners. Of their GPU is known what it is if that is published.
 func (l *layout) addOthers(e *Exporter) {
 	if e.holdings == nil {
 		return
 	}
 	published := map[ownership.Key]bool{}
+	gpus := map[string]gpumetrics.GPUIdentity{}
 	for i := range e.views {
+		gpus[e.views[i].device.GPU.UUID] = e.views[i].device.GPU
 		for _, o := range e.views[i].attribution.owners {
 			published[o.Key()] = true
 		}
 	}
 	for i := range e.holdings.owners {
-		if o := &e.holdings.owners[i]; !published[o.Key()] {
-			for _, set := range e.infoLabels(o, nil) {
-				l.infos = append(l.infos, l.family(ownerInfo).add(set))
-			}
+		o := &e.holdings.owners[i]
+		if published[o.Key()] {
+			continue
+		}
+		var d *gpumetrics.Device
+		if gpu, ok := gpus[gpuOfOwner(o)]; ok {
+			d = &gpumetrics.Device{GPU: gpu, Profile: o.Device.Profile, GPUInstanceID: o.Device.GPUInstanceID}
+		}
+		for _, set := range e.infoLabels(o, d) {
+			l.infos = append(l.infos, l.family(ownerInfo).add(set))
 		}
 	}
 }

@@ -82,7 +82,7 @@ func (e *Exporter) userLabels(d *gpumetrics.Device, u *user) userLabels {
 }
 
 // infoLabels are one set for each container that uses a device by a claim, or one for a
-// claim that no pod uses. A device that was not read (nil) has fewer labels.
+// claim that no pod uses. A device whose GPU was not read (nil) has fewer labels.
 func (e *Exporter) infoLabels(o *ownership.Owner, d *gpumetrics.Device) []labelSet {
 	var sets []labelSet
 	add := func(c *ownership.Consumer, container string) {
