@@ -226,6 +226,44 @@ func TestWatchWithoutTheRightToWatch(t *testing.T) {
 	})
 }
 
+// A name that is mistyped must not read as a free GPU for as long as somebody watches.
+func TestWatchOfNamesThatAreNotThere(t *testing.T) {
+	for _, test := range []struct{ flag, name, want string }{
+		{"--gpu", "gpu-4f3a1b2d", `the cluster has no GPU or partition "gpu-4f3a1b2d"`},
+		{"--pod", "wep", `there is no pod "wep" in any namespace`},
+		{"--node", "node-z", `node "node-z" has no GPU of driver gpu.apportion.dev`},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			prints, stop := watching(t, around(fakeCluster(t, testObjects()...)), test.flag, test.name)
+			quiet(t, prints)
+			if err := stop(); err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("%s %s: it ends with %v, want %s", test.flag, test.name, err, test.want)
+			}
+		})
+	}
+}
+
+// A GPU that is there may be nobody's, and one that was may go.
+func TestWatchOfAGPUThatGoes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slice := sliceOf("node-a", gpuDevice("gpu-4f3a1b2c", uuidA, "40Gi"))
+		c := fakeCluster(t, slice, claimOn("team-a", "c", "node-a", "gpu-4f3a1b2c", "10Gi", 0))
+		prints, stop := watching(t, around(c), "--gpu", "gpu-4f3a1b2c")
+		next(t, prints)
+		if err := c.typed.ResourceV1().ResourceSlices().Delete(t.Context(), slice.Name, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		next(t, prints)
+		if err := c.typed.ResourceV1().ResourceClaims("team-a").Delete(t.Context(), "c", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		check(t, next(t, prints), "2026-07-01T12:00:00Z\nNobody holds gpu-4f3a1b2c\n\n")
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // Nobody reads any more: the watch must end, as "owners -w | head -1" would not.
 func TestWatchEndsWhenItCannotPrint(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

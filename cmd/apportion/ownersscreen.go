@@ -42,8 +42,15 @@ type screen struct {
 	last string
 }
 
-// show shows a view, unless it would look as what is shown already.
+// show shows a view, unless it would look as what is shown already. It fails for names
+// of which there is nothing when the watch begins.
 func (s *screen) show(v view) error {
+	// Later it may go: then nobody holds it.
+	if !s.shown && len(s.options.selected(v)) == 0 {
+		if err := s.options.checkNames(v); err != nil {
+			return err
+		}
+	}
 	var same bytes.Buffer
 	if err := s.options.render(&same, v, time.Time{}, 0); err != nil {
 		return err
