@@ -116,8 +116,6 @@ func TestServe(t *testing.T) {
 	}
 }
 
-// A watcher that reads nothing holds up neither Set nor the other watchers, and hears
-// that it missed something.
 // Whoever makes pods writes any bytes into their owner references.
 func TestWatchersHearOfAPodWithAMakerThatIsNoText(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
@@ -140,6 +138,8 @@ func TestWatchersHearOfAPodWithAMakerThatIsNoText(t *testing.T) {
 	}
 }
 
+// A watcher that reads nothing holds up neither Set nor the other watchers, and hears
+// that it missed something.
 func TestSlowWatcher(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	s := New()
