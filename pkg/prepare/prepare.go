@@ -181,31 +181,39 @@ func (p *Preparer) Prepare(ctx context.Context, claim *resourceapi.ResourceClaim
 		return nil, err
 	}
 	defer unlockClaim()
-	// A daemon takes its time to start, and nobody else waits for it: the GPUs are
-	// not held yet.
-	if err := p.acquireCompute(ctx, ref.UID, devices); err != nil {
-		return nil, errors.Join(err, p.releaseUnused(ctx, ref.UID, devices))
-	}
-	started = time.Now()
-	unlock, err := p.lockForPrepare(ctx, ref.UID, devices)
-	p.Observe(opPrepare, "lock", time.Since(started), err)
-	var record *Record
-	if err == nil {
-		record, err = p.prepareLocked(ctx, ref, devices)
-		unlock()
-	}
+	before, err := p.store.get(ref.UID)
 	if err != nil {
-		return nil, errors.Join(err, p.releaseUnused(ctx, ref.UID, devices))
+		return nil, err
+	}
+	record, err := p.acquireAndPrepare(ctx, ref, before, devices)
+	// Also when it succeeded: the record may be an older one, without MPS, or it may
+	// take the place of one with a daemon on another GPU.
+	if err = errors.Join(err, p.releaseUnused(ctx, ref.UID, before, devices)); err != nil {
+		return nil, err
 	}
 	return record, nil
 }
 
-// lockForPrepare takes the GPUs that the claim is to have or has.
-func (p *Preparer) lockForPrepare(ctx context.Context, uid types.UID, devices []Device) (unlock func(), err error) {
-	before, err := p.store.get(uid)
+// acquireAndPrepare does Prepare's work while the claim is held. before is its record,
+// if it has one.
+func (p *Preparer) acquireAndPrepare(ctx context.Context, ref ClaimRef, before *Record, devices []Device) (*Record, error) {
+	// A daemon takes its time to start, and nobody else waits for it: the GPUs are
+	// not held yet.
+	if err := p.acquireCompute(ctx, ref.UID, devices); err != nil {
+		return nil, err
+	}
+	started := time.Now()
+	unlock, err := p.lockForPrepare(ctx, before, devices)
+	p.Observe(opPrepare, "lock", time.Since(started), err)
 	if err != nil {
 		return nil, err
 	}
+	defer unlock()
+	return p.prepareLocked(ctx, ref, devices)
+}
+
+// lockForPrepare takes the GPUs that the claim is to have or has.
+func (p *Preparer) lockForPrepare(ctx context.Context, before *Record, devices []Device) (unlock func(), err error) {
 	locked := gpus(devices)
 	if before != nil {
 		locked = append(locked, gpus(before.Devices)...)

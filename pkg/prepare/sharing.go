@@ -190,18 +190,23 @@ func (p *Preparer) releaseCompute(ctx context.Context, r *Record) error {
 	return nil
 }
 
-// releaseUnused gives up the daemons that a failed Prepare acquired, but for those
-// that the claim's record, if there is one, says it uses.
-func (p *Preparer) releaseUnused(ctx context.Context, uid types.UID, devices []Device) error {
-	wanted := slices.DeleteFunc(slices.Clone(devices), func(d Device) bool { return d.MPS == nil })
-	if len(wanted) == 0 {
+// releaseUnused gives up the daemons that a Prepare acquired or found acquired, but
+// for those that the claim's record, if there is one, says it uses. before is the
+// record that the Prepare found.
+func (p *Preparer) releaseUnused(ctx context.Context, uid types.UID, before *Record, devices []Device) error {
+	acquired := slices.Clone(devices)
+	if before != nil {
+		acquired = append(acquired, before.Devices...)
+	}
+	acquired = slices.DeleteFunc(acquired, func(d Device) bool { return d.MPS == nil })
+	if len(acquired) == 0 {
 		return nil
 	}
 	record, err := p.store.get(uid)
 	if err != nil {
 		return err
 	}
-	unused := slices.DeleteFunc(wanted, func(d Device) bool { return record.usesMPS(d.GPU) })
+	unused := slices.DeleteFunc(acquired, func(d Device) bool { return record.usesMPS(d.GPU) })
 	return p.releaseCompute(context.WithoutCancel(ctx), &Record{Claim: ClaimRef{UID: uid}, Devices: unused})
 }
 

@@ -148,6 +148,55 @@ func TestAClaimThatIsRefusedLeavesNoUserOfMPS(t *testing.T) {
 	}
 }
 
+func TestMPSThatAClaimDoesNotUseEndsAlthoughItIsPrepared(t *testing.T) {
+	tests := []struct {
+		name          string
+		unavailable   bool // MPS, at the first Prepare.
+		first, second *resourceapi.ResourceClaim
+		want          []string
+	}{
+		{"MPS came after the claim, which runs without", true,
+			claim("1", withCompute(share("gpu-a", "s1", "10Gi"), "50")), claim("1", withCompute(share("gpu-a", "s1", "10Gi"), "50")), nil},
+		{"allocated anew on another GPU", false,
+			claim("1", withCompute(share("gpu-a", "s1", "10Gi"), "50")), claim("1", withCompute(share("gpu-b", "s2", "10Gi"), "50")), []string{"GPU-b 1"}},
+		{"allocated anew without compute", false,
+			claim("1", withCompute(share("gpu-a", "s1", "10Gi"), "50")), claim("1", share("gpu-a", "s2", "10Gi")), nil},
+		{"the same again", false,
+			claim("1", withCompute(share("gpu-a", "s1", "10Gi"), "50")), claim("1", withCompute(share("gpu-a", "s1", "10Gi"), "50")), []string{"GPU-a 1"}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			n := newNode(t, t.TempDir())
+			if test.unavailable {
+				n.mps.failure = fmt.Errorf("no daemon: %w", mps.ErrUnavailable)
+			}
+			n.mustPrepare(t, test.first)
+			n.mps.failure = nil
+			n.mustPrepare(t, test.second)
+			if got := n.mps.list(); !slices.Equal(got, test.want) {
+				t.Errorf("users of MPS are %q, want %q", got, test.want)
+			}
+			if err := n.Unprepare(t.Context(), "1"); err != nil {
+				t.Fatal(err)
+			}
+			if got := n.mps.list(); len(got) != 0 {
+				t.Errorf("left users of MPS %q", got)
+			}
+		})
+	}
+}
+
+func TestAClaimAllocatedAnewThatIsRefusedLeavesNoUserOfMPS(t *testing.T) {
+	n := newNode(t, t.TempDir())
+	n.mustPrepare(t, claim("1", withCompute(share("gpu-a", "s1", "10Gi"), "50")))
+	n.mustPrepare(t, claim("2", result("gpu-b")))
+	_, err := n.Prepare(t.Context(), claim("1", result("gpu-b")))
+	wantError(t, err, "in use by claim team/claim-2")
+	if got := n.mps.list(); len(got) != 0 {
+		t.Errorf("left users of MPS %q", got)
+	}
+}
+
 func TestTimeSliceIsOnePerGPU(t *testing.T) {
 	timeSlice := func(uid, id, device, interval string) *resourceapi.ResourceClaim {
 		return configured(claim(uid, share(device, id, "10Gi")), config(fromClaim, "GPUConfig", `"sharing":{"timeSlicing":{"interval":"`+interval+`"}}`))
