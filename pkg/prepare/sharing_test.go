@@ -1,6 +1,8 @@
 package prepare
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -220,6 +222,39 @@ func TestTimeSliceIsOnePerGPU(t *testing.T) {
 		}
 	}
 	n.mustPrepare(t, timeSlice("3", "s3", "gpu-a", "Short"))
+}
+
+// The kubelet was restarted while nvidia-smi ran: the claim ended, and its GPU kept the
+// interval.
+func TestATimeSliceOfAnUnprepareThatIsCutOffIsSetBackByTheNext(t *testing.T) {
+	n := newNode(t, t.TempDir())
+	n.mustPrepare(t, configured(claim("1", share("gpu-a", "s1", "10Gi")), config(fromClaim, "GPUConfig", `"sharing":{"timeSlicing":{"interval":"Long"}}`)))
+	ctx, cancel := context.WithCancel(t.Context())
+	n.TimeSlices = interrupted{n.slices, cancel}
+	if err := n.Unprepare(ctx, "1"); !errors.Is(err, context.Canceled) {
+		t.Errorf("error is %v, want that the call was given up", err)
+	}
+	n.TimeSlices = n.slices
+	if err := n.Unprepare(t.Context(), "1"); err != nil {
+		t.Fatal(err)
+	}
+	if got := n.slices.of["GPU-a"]; got != "Default" {
+		t.Errorf("time slice is %q, want Default", got)
+	}
+}
+
+// interrupted ends its caller's context before it sets anything.
+type interrupted struct {
+	*fakeTimeSlices
+	cancel func()
+}
+
+func (i interrupted) Set(ctx context.Context, gpu, interval string) error {
+	i.cancel()
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("set the time slice of GPU %s: %w", gpu, err)
+	}
+	return i.fakeTimeSlices.Set(ctx, gpu, interval)
 }
 
 func TestMPSIsForClaimsOfOneGPU(t *testing.T) {

@@ -134,12 +134,17 @@ func (p *Preparer) undoGPUSteps(r *Record, others []*Record) []step {
 }
 
 // resetTimeSlice gives a GPU its default back. A GPU that is gone has none to set, and
-// one that keeps the wrong interval is not worth a claim that cannot end.
+// one that keeps the wrong interval is not worth a claim that cannot end. But a call
+// that was given up says nothing of the GPU, and the next one tries again.
 func (p *Preparer) resetTimeSlice(ctx context.Context, d Device) error {
 	if target, ok := p.Resolve(d.Device); !ok || target.Problem != "" {
 		return nil
 	}
-	if err := p.TimeSlices.Set(ctx, d.GPU, string(v1alpha1.TimeSliceDefault)); err != nil {
+	err := p.TimeSlices.Set(ctx, d.GPU, string(v1alpha1.TimeSliceDefault))
+	if err != nil && ctx.Err() != nil {
+		return err
+	}
+	if err != nil {
 		klog.FromContext(ctx).Error(err, "The time slice of a GPU is not its default again", "gpu", d.GPU)
 	}
 	return nil
