@@ -203,6 +203,49 @@ func TestAdministratorsPartitionIsUsedAndKept(t *testing.T) {
 	}
 }
 
+func TestAdministratorsPartitionThatWasMadeAgainReachesTheClaim(t *testing.T) {
+	given := func(uuid string) Target {
+		return Target{GPU: "GPU-a", MIGDevice: uuid, Placement: &Placement{Profile: "3g.20gb", Start: 4, Size: 4, Given: true}}
+	}
+	tests := []struct {
+		name    string
+		now     Target
+		want    string
+		wantErr []string
+	}{
+		{"as it was", given("MIG-admin-1"), "MIG-admin-1", nil},
+		{"made again, with another UUID", given("MIG-admin-2"), "MIG-admin-2", nil},
+		{"destroyed, so that it could be made on demand", Target{GPU: "GPU-a", Placement: &Placement{Profile: "3g.20gb", Start: 4, Size: 4}}, "",
+			[]string{"gpu-a-mig-3g-20gb-4", "MIG-admin-1", "delete the pod"}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			n := newMIGNode(t, t.TempDir())
+			n.targets["gpu-a-mig-3g-20gb-4"] = given("MIG-admin-1")
+			c := claim("1", result("gpu-a-mig-3g-20gb-4"))
+			n.mustPrepare(t, c)
+			n.targets["gpu-a-mig-3g-20gb-4"] = test.now
+			record, err := n.Prepare(t.Context(), c)
+			if test.wantErr != nil {
+				wantError(t, err, test.wantErr...)
+				if made := n.mig.list(); len(made) != 0 {
+					t.Errorf("made %q", made)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if mig := record.Devices[0].MIG; mig == nil || mig.UUID != test.want {
+				t.Errorf("prepared again as %+v, want %s", mig, test.want)
+			}
+			if got := n.specs.of("1"); len(got) != 1 || got[0] != "1-gpu-a-mig-3g-20gb-4="+test.want {
+				t.Errorf("spec is %q", got)
+			}
+		})
+	}
+}
+
 func TestAdminLooksAtAPartitionThatIsInUse(t *testing.T) {
 	n := newMIGNode(t, t.TempDir())
 	watch := share("gpu-a-mig-3g-20gb-0", "s0", "0")

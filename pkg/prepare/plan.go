@@ -99,11 +99,25 @@ func (p *Preparer) capacity(device string) map[string]resource.Quantity {
 	return target.Capacity
 }
 
-// sameDevices says whether two lists mean the same allocation.
-func sameDevices(a, b []Device) bool {
-	return slices.EqualFunc(a, b, func(x, y Device) bool {
+// sameDevices says whether two lists mean the same allocation, of devices that are
+// still the same: an administrator may have made a partition anew since it was given.
+func sameDevices(before, now []Device) bool {
+	return slices.EqualFunc(before, now, func(x, y Device) bool {
 		sameShare := (x.ShareID == nil) == (y.ShareID == nil) && (x.ShareID == nil || *x.ShareID == *y.ShareID)
-		return sameShare && x.Request == y.Request && x.Pool == y.Pool && x.Device == y.Device && x.GPU == y.GPU &&
+		madeAnew := x.given() && y.given() && x.MIG.UUID != y.MIG.UUID
+		return sameShare && !madeAnew && x.Request == y.Request && x.Pool == y.Pool && x.Device == y.Device && x.GPU == y.GPU &&
 			x.AdminAccess == y.AdminAccess && maps.Equal(x.Consumed, y.Consumed)
 	})
+}
+
+// stillGiven fails if a partition that an administrator made is not there any more.
+// One of that name can be made on demand now, but the claim's record says that its
+// partition is not the driver's to destroy.
+func stillGiven(before, now []Device) error {
+	for i, d := range before {
+		if d.given() && !now[i].given() {
+			return fmt.Errorf("partition %s (%s), which an administrator made, is not there any more; delete the pod so that it is scheduled anew", d.Device, d.MIG.UUID)
+		}
+	}
+	return nil
 }

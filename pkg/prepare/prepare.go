@@ -236,6 +236,9 @@ func (p *Preparer) prepareLocked(ctx context.Context, ref ClaimRef, devices []De
 	if i := slices.IndexFunc(records, func(r *Record) bool { return r.Claim.UID == ref.UID }); i >= 0 {
 		before := records[i]
 		if before.State == Prepared && sameDevices(before.Devices, devices) {
+			if err := stillGiven(before.Devices, devices); err != nil {
+				return nil, err
+			}
 			return p.repair(ctx, opPrepare, before)
 		}
 		// An unfinished attempt, or one for an earlier allocation of the claim.

@@ -126,6 +126,9 @@ func (d Device) onDemand() bool {
 	return d.Placement != nil && !d.Placement.Given && !d.AdminAccess
 }
 
+// given says whether the device is a partition that an administrator made.
+func (d Device) given() bool { return d.Placement != nil && d.Placement.Given && d.MIG != nil }
+
 // partition names a partition to pkg/mig.
 func (d Device) partition() mig.Partition {
 	return mig.Partition{GPU: d.GPU, Profile: d.Placement.Profile, Start: d.Placement.Start}
