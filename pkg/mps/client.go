@@ -9,7 +9,11 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"syscall"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -22,6 +26,8 @@ const maxAnswer = 1 << 20
 type Client struct {
 	socket string
 	http   http.Client
+	// forgetting is held while forget changes the file of users.
+	forgetting sync.Mutex
 }
 
 // New returns a client of the supervisor that listens at the socket. It does
@@ -45,15 +51,23 @@ func (c *Client) Acquire(ctx context.Context, gpu string, claim types.UID) error
 }
 
 // Release ends the claim's use of the GPU's daemon. It returns when the daemon has
-// ended, if this was its last user. It is no error if the claim is no user.
+// ended, if this was its last user. It is no error if the claim is no user. Where the
+// supervisor has ended for a while, the next one does not know the claim any more.
 func (c *Client) Release(ctx context.Context, gpu string, claim types.UID) error {
-	return c.ofClaim(ctx, http.MethodDelete, gpu, claim)
+	err := c.ofClaim(ctx, http.MethodDelete, gpu, claim)
+	if errors.Is(err, ErrUnavailable) {
+		return c.forget(err, func(g string, u types.UID) bool { return g != gpu || u != claim })
+	}
+	return err
 }
 
 // Retain releases all uses that are not to be kept, such as those that a plugin
 // acquired and ended before it recorded them.
 func (c *Client) Retain(ctx context.Context, keep func(gpu string, claim types.UID) bool) error {
 	gpus, err := c.List(ctx)
+	if errors.Is(err, ErrUnavailable) {
+		return c.forget(err, keep)
+	}
 	if err != nil {
 		return err
 	}
@@ -66,6 +80,41 @@ func (c *Client) Retain(ctx context.Context, keep func(gpu string, claim types.U
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// forget takes the users that are not to be kept out of the file that a supervisor
+// left. If that names no users, the error is the given one.
+func (c *Client) forget(away error, keep func(gpu string, claim types.UID) bool) error {
+	c.forgetting.Lock()
+	defer c.forgetting.Unlock()
+	dir := filepath.Dir(c.socket)
+	data, err := os.ReadFile(usersPath(dir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return away
+	}
+	if err != nil {
+		return fmt.Errorf("users of MPS: %w", err)
+	}
+	left, err := parseUsers(data)
+	if err != nil {
+		return away // The next supervisor sets it aside, and tells.
+	}
+	changed := false
+	for gpu, claims := range left {
+		kept := slices.DeleteFunc(slices.Clone(claims), func(claim types.UID) bool { return !keep(gpu, claim) })
+		changed = changed || len(kept) < len(claims)
+		left[gpu] = kept
+	}
+	if !changed {
+		return nil
+	}
+	// No supervisor starts, or is still ending, meanwhile.
+	lock, err := lockFolder(dir)
+	if err != nil {
+		return fmt.Errorf("apportion-mps is starting or ending, and answers in a while: %w", err)
+	}
+	defer lock.Close()
+	return left.save(dir)
 }
 
 // List returns the GPUs with daemons, ordered by UUID.

@@ -108,6 +108,33 @@ func TestUsersOutliveTheSupervisor(t *testing.T) {
 	r.wantUsers(gpus[0] + " claim-b")
 }
 
+// The chart was upgraded while pods ended: the GPUs of claims that were gone had daemons
+// again when the new supervisor started.
+func TestAClaimThatEndsWhileTheSupervisorIsAwayIsNoUserAfterwards(t *testing.T) {
+	root, gpus := newMachine(t, t.TempDir(), 2)
+	o := Options{Dir: shortDir(t), DriverRoot: root}
+	r := start(t, o)
+	ended := []types.UID{"claim-1", "claim-2", "claim-3", "claim-4"}
+	for _, claim := range append(ended, "claim-b") {
+		r.acquire(gpus[0], claim)
+	}
+	r.acquire(gpus[1], "claim-c")
+	r.acquire(gpus[1], "claim-d")
+	r.stop()
+	var calls sync.WaitGroup
+	for _, claim := range ended {
+		calls.Go(func() {
+			if err := r.Release(t.Context(), gpus[0], claim); err != nil {
+				t.Errorf("release: %v", err)
+			}
+		})
+	}
+	calls.Wait()
+	r.release(gpus[0], "claim-1")
+	must(t, r.Retain(t.Context(), func(_ string, claim types.UID) bool { return claim != "claim-c" }))
+	start(t, o).wantUsers(sortedLines(gpus[0]+" claim-b", gpus[1]+" claim-d")...)
+}
+
 func TestDaemonsDieWithASupervisorThatIsKilledAndUsersDoNot(t *testing.T) {
 	root, gpus := newMachine(t, t.TempDir(), 1)
 	dir := shortDir(t)

@@ -176,8 +176,8 @@ func (p *Preparer) acquireCompute(ctx context.Context, uid types.UID, devices []
 	return nil
 }
 
-// releaseCompute gives up the MPS daemons of a recorded claim. Where MPS is not
-// there any more, neither are its daemons.
+// releaseCompute gives up the MPS daemons of a recorded claim. Where there is no MPS,
+// there are no daemons either.
 func (p *Preparer) releaseCompute(ctx context.Context, r *Record) error {
 	for _, d := range r.Devices {
 		if d.MPS == nil {
