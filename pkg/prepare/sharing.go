@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -215,15 +216,44 @@ func (r *Record) usesMPS(gpu string) bool {
 	return r != nil && slices.ContainsFunc(r.Devices, func(d Device) bool { return d.GPU == gpu && d.MPS != nil })
 }
 
-// retainCompute drops the users of MPS that no record knows: what a process that
-// ended in the middle acquired.
+// reacquireTimeout is how long daemons may take to start again at the driver's start,
+// all together.
+const reacquireTimeout = 30 * time.Second
+
+// retainCompute brings the users of MPS in line with the records at start. It drops
+// those that no record knows: what a process that ended in the middle acquired. And it
+// acquires again for prepared claims that are users no more, because the supervisor
+// lost its file.
 func (p *Preparer) retainCompute(ctx context.Context) error {
+	type use struct {
+		gpu   string
+		claim types.UID
+	}
+	known := map[use]bool{}
 	err := p.Compute.Retain(ctx, func(gpu string, claim types.UID) bool {
+		known[use{gpu, claim}] = true
 		record, err := p.store.get(claim)
 		return err != nil || record.usesMPS(gpu)
 	})
 	if err != nil && !errors.Is(err, mps.ErrUnavailable) {
 		return fmt.Errorf("give up MPS daemons that nobody uses: %w", err)
 	}
-	return nil
+	records, err := p.Prepared()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, reacquireTimeout)
+	defer cancel()
+	var errs []error
+	for _, r := range records {
+		for _, gpu := range gpus(r.Devices) {
+			if !r.usesMPS(gpu) || known[use{gpu, r.Claim.UID}] {
+				continue
+			}
+			if err := p.Compute.Acquire(ctx, gpu, r.Claim.UID); err != nil {
+				errs = append(errs, fmt.Errorf("claim %s lost its MPS daemon of GPU %s: %w", r.Claim, gpu, err))
+			}
+		}
+	}
+	return errors.Join(errs...)
 }

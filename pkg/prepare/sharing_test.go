@@ -224,6 +224,28 @@ func TestTimeSliceIsOnePerGPU(t *testing.T) {
 	n.mustPrepare(t, timeSlice("3", "s3", "gpu-a", "Short"))
 }
 
+// The supervisor of MPS set its file of users aside, and asked for a restart of the plugin.
+func TestARestartAcquiresMPSAgainForClaimsThatTheSupervisorForgot(t *testing.T) {
+	dir := t.TempDir()
+	n := newNode(t, dir)
+	n.mustPrepare(t, claim("1", withCompute(share("gpu-a", "s1", "10Gi"), "50")))
+	n.mustPrepare(t, claim("2", withCompute(share("gpu-a", "s2", "10Gi"), "25")))
+	n.mustPrepare(t, claim("3", share("gpu-a", "s3", "10Gi")))
+	delete(n.mps.users, "GPU-a 1")
+	n.start(t, dir, "boot-1")
+	if err := n.Reconcile(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := n.mps.list(); !slices.Equal(got, []string{"GPU-a 1", "GPU-a 2"}) {
+		t.Errorf("users of MPS are %q", got)
+	}
+	// One that cannot be had is told of.
+	clear(n.mps.users)
+	n.mps.failure = fmt.Errorf("no daemon: %w", mps.ErrUnavailable)
+	n.start(t, dir, "boot-1")
+	wantError(t, n.Reconcile(t.Context()), "team/claim-1", "GPU-a", "no daemon")
+}
+
 // The kubelet was restarted while nvidia-smi ran: the claim ended, and its GPU kept the
 // interval.
 func TestATimeSliceOfAnUnprepareThatIsCutOffIsSetBackByTheNext(t *testing.T) {
