@@ -112,7 +112,12 @@ func (m *Manager) Remove(ctx context.Context, p Partition) error {
 			}
 			g.logger.V(2).Info("Removed MIG partition", "gpu", p.GPU, "profile", p.Profile, "start", p.Start)
 		}
-		return g.disableModeIfEmpty()
+		if err := g.disableModeIfEmpty(); err != nil {
+			// A mode that stays on is not worth a claim that cannot end: EnsureWhole
+			// turns it off for the next one that needs it off.
+			g.logger.Error(err, "MIG mode was not turned off after a partition was removed", "gpu", p.GPU)
+		}
+		return nil
 	})
 	switch {
 	case err == nil:

@@ -68,6 +68,44 @@ func TestAGPUInUseByMonitoringStaysInMIGModeUntilItIsNeededWhole(t *testing.T) {
 	wantLayout(t, m, uuid, "whole,", "off")
 }
 
+// NVML cannot say any more what else is on the GPU: the partition goes all the same.
+func TestAClaimEndsThoughNVMLDoesNotSayWhetherTheGPUIsEmpty(t *testing.T) {
+	m, uuids := newMachine(t, "h100-sxm5-80gb")
+	uuid := uuids[0]
+	p := Partition{uuid, "1g.10gb", 0}
+	_, err := New(m.NVML()).Ensure(t.Context(), p)
+	must(t, err)
+	// Of all profiles only that of the partition can be read.
+	lib := &mostlyBlind{Interface: m.NVML(), profile: nvml.GPU_INSTANCE_PROFILE_1_SLICE}
+	must(t, New(lib).Remove(t.Context(), p))
+	wantLayout(t, m, uuid, "without the partition", "on")
+	must(t, New(m.NVML()).EnsureWhole(t.Context(), uuid))
+	wantLayout(t, m, uuid, "whole,", "off")
+}
+
+// mostlyBlind knows one profile of GPU instances and fails for the others.
+type mostlyBlind struct {
+	nvml.Interface
+	profile int
+}
+
+type mostlyBlindDevice struct {
+	nvml.Device
+	profile int
+}
+
+func (l *mostlyBlind) DeviceGetHandleByUUID(uuid string) (nvml.Device, nvml.Return) {
+	d, ret := l.Interface.DeviceGetHandleByUUID(uuid)
+	return mostlyBlindDevice{d, l.profile}, ret
+}
+
+func (d mostlyBlindDevice) GetGpuInstanceProfileInfo(index int) (nvml.GpuInstanceProfileInfo, nvml.Return) {
+	if index != d.profile {
+		return nvml.GpuInstanceProfileInfo{}, nvml.ERROR_UNKNOWN
+	}
+	return d.Device.GetGpuInstanceProfileInfo(index)
+}
+
 // pendingDevice is a GPU whose mode changes only at a reset.
 type pendingLibrary struct {
 	nvml.Interface
