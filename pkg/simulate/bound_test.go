@@ -76,6 +76,12 @@ func TestLowerBounds(t *testing.T) {
 			}
 			return in
 		}, simulate.LowerBound{Nodes: 2, Because: "pods"}},
+		// A device without capacities, such as a network card, has room for any number.
+		"shared without capacities": {func() *simulate.Input {
+			nic := gpu("nic")
+			nic.AllowMultipleAllocations = new(true)
+			return pods(newInput(machine("m", 1, "", nic)), 3, request(1))
+		}, simulate.LowerBound{Nodes: 1}},
 		// One claim counts once, however many pods have it.
 		"shared claim": {func() *simulate.Input {
 			in := newInput(machine("m", 1, "", gpus(4)...))

@@ -200,8 +200,11 @@ func (w *weigher) demandOf(o offer, asked map[resourceapi.QualifiedName]resource
 	}
 	for _, name := range names {
 		part := 1.0
-		if shareable(o.device) && name != "" {
+		switch {
+		case shareable(o.device) && name != "":
 			part = consumption(o.device, name, asked)
+		case shareable(o.device):
+			part = 0 // Without capacities, any number of claims can have it.
 		}
 		for kind, amount := range o.parts {
 			if part*amount > 0 {
