@@ -392,6 +392,37 @@ func TestLabelsOfANodeClaim(t *testing.T) {
 	}
 }
 
+// The API server takes Gt of a word in a node affinity. kube-scheduler finds no node for
+// such a term, and goes on with the pod's other terms and with other pods.
+func TestAPodWithAWrongAffinityCostsNoOtherPodItsPlace(t *testing.T) {
+	in := newInput(inZones(machine("m", 1, "", gpus(8)...), "a", "b"))
+	wrong := corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "cores", Operator: corev1.NodeSelectorOpGt, Values: []string{"many"}}}}
+	affinity := func(name string, terms ...corev1.NodeSelectorTerm) {
+		addPod(in, name).Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
+			RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: terms},
+		}}
+	}
+	affinity("a", wrong)
+	affinity("b", wrong, onlyOn(zone, "b").NodeSelectorTerms[0])
+	addPod(in, "c")
+	plan := makePlan(t, in, allocator.Predict)
+	if diff := cmp.Diff([]string{"new-1 m: b c", "not placed: a", "bound 1"}, outline(plan)); diff != "" {
+		t.Fatal(diff)
+	}
+	want := `its node selector or affinity is not valid: nodeSelectorTerms[0].matchExpressions[0].values[0]: Invalid value: "many": ` +
+		"for 'Gt', 'Lt' operators, the value must be an integer: correct it"
+	if got := plan.NotPlaced[0].Reason; got != want {
+		t.Errorf("%s\nwant %s", got, want)
+	}
+	if got := plan.NodeClaims[0].Labels[zone]; got != "b" {
+		t.Errorf("zone %s, want b", got)
+	}
+	e, err := simulate.Explain(t.Context(), in, in.Pods[0], simulate.Options{})
+	if err != nil || e.Reason != want || e.Fits() {
+		t.Errorf("%+v, %v", e, err)
+	}
+}
+
 // Pods that ask for different zones cannot share a node.
 func TestZonesOfPodsNarrowANodeClaim(t *testing.T) {
 	in := newInput(inZones(machine("m", 1, "", gpus(8)...), "a", "b"))

@@ -111,6 +111,10 @@ func (b *claimBook) newPod(pod *corev1.Pod) *podState {
 		s.problem = "it waits for its scheduling gates " + strings.Join(gates, ", ")
 		return s
 	}
+	if err := s.keepValidTerms(); err != nil {
+		s.problem = fmt.Sprintf("its node selector or affinity is not valid: %v: correct it", err)
+		return s
+	}
 	claims, err := b.podClaims(pod)
 	if err != nil {
 		s.problem = err.Error()
@@ -168,6 +172,28 @@ func selectorsOf(pod *corev1.Pod) []*corev1.NodeSelector {
 		}
 	}
 	return selectors
+}
+
+// keepValidTerms leaves out terms that cannot be parsed, which match no node. The API
+// server takes some, such as Gt of a word. The error is for a selector with no other term.
+func (s *podState) keepValidTerms() error {
+	for i, selector := range s.selectors {
+		_, invalid := nodeaffinity.NewNodeSelector(selector)
+		if invalid == nil {
+			continue
+		}
+		valid := &corev1.NodeSelector{}
+		for _, term := range selector.NodeSelectorTerms {
+			if _, err := nodeaffinity.NewNodeSelector(&corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{term}}); err == nil {
+				valid.NodeSelectorTerms = append(valid.NodeSelectorTerms, term)
+			}
+		}
+		if len(valid.NodeSelectorTerms) == 0 {
+			return invalid
+		}
+		s.selectors[i] = valid
+	}
+	return nil
 }
 
 // claimsOn are the pod's claims on a node with these allocatable resources. Those of
