@@ -423,6 +423,34 @@ func TestAPodWithAWrongAffinityCostsNoOtherPodItsPlace(t *testing.T) {
 	}
 }
 
+// Each of 20 teams asks for a label of its own, of which no instance type says anything.
+func TestManyPodsWithLabelsOfTheirOwnShareANode(t *testing.T) {
+	in := newInput(inZones(machine("m", 1, "", gpus(8)...), "a", "b"))
+	var keys []string
+	for i := range 20 {
+		key := fmt.Sprintf("team-%02d", i)
+		addPod(in, key).Spec.NodeSelector = map[string]string{key: "true"}
+		keys = append(keys, key)
+	}
+	plan, err := simulate.Make(t.Context(), in, simulate.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(plan.NodeClaims) != 1 || len(plan.NodeClaims[0].Pods) != 20 {
+		t.Fatal(outline(plan))
+	}
+	claim := plan.NodeClaims[0]
+	// All of them are needed, and any zone will do.
+	if diff := cmp.Diff(keys, claim.RequiredLabels); diff != "" {
+		t.Error(diff)
+	}
+	for _, key := range keys {
+		if claim.Labels[key] != "true" {
+			t.Errorf("label %s is %q", key, claim.Labels[key])
+		}
+	}
+}
+
 // Pods that ask for different zones cannot share a node.
 func TestZonesOfPodsNarrowANodeClaim(t *testing.T) {
 	in := newInput(inZones(machine("m", 1, "", gpus(8)...), "a", "b"))

@@ -39,37 +39,79 @@ func (t *target) settle() (settled, bool) {
 // first with which everything holds, and of others none if possible.
 func (t *target) labels(it *InstanceType) (settled, bool) {
 	keys, values := t.choices(it)
+	possible := t.possible(keys, values)
+	if slices.ContainsFunc(possible, func(left []*string) bool { return len(left) == 0 }) {
+		return settled{}, false
+	}
 	chosen := make([]int, len(keys))
-	labels := func() map[string]string {
+	for range maxLabelings {
 		labels := map[string]string{}
 		for i, key := range keys {
-			if value := values[i][chosen[i]]; value != nil {
-				labels[key] = *value
-			}
+			setLabel(labels, key, possible[i][chosen[i]])
 		}
-		return labels
-	}
-	for range maxLabelings {
-		if found := labels(); t.holds(it, found) {
-			s := settled{it: it, labels: found}
-			for i, key := range keys {
-				was := chosen[i]
-				for chosen[i] = range values[i] {
-					if !t.holds(it, labels()) {
-						s.required = append(s.required, key)
-						break
-					}
-				}
-				chosen[i] = was
-			}
-			found[corev1.LabelHostname] = t.name
+		if t.holds(it, labels) {
+			s := settled{it: it, labels: labels, required: t.required(it, labels, keys, values)}
+			labels[corev1.LabelHostname] = t.name
 			return s, true
 		}
-		if !next(chosen, values) {
+		if !next(chosen, possible) {
 			break
 		}
 	}
 	return settled{}, false
+}
+
+// setLabel gives a label a value, or takes it away for nil.
+func setLabel(labels map[string]string, key string, value *string) {
+	delete(labels, key)
+	if value != nil {
+		labels[key] = *value
+	}
+}
+
+// required are the keys that could not as well have another value, or be absent, if all
+// others stay as they are.
+func (t *target) required(it *InstanceType, labels map[string]string, keys []string, values [][]*string) []string {
+	var required []string
+	for i, key := range keys {
+		other := maps.Clone(labels)
+		for _, value := range values[i] {
+			if setLabel(other, key, value); !t.holds(it, other) {
+				required = append(required, key)
+				break
+			}
+		}
+	}
+	return required
+}
+
+// possible are the values without those that a selector of one term forbids by itself,
+// as most do. So only the labels that selectors leave open have to be searched, however
+// many pods ask for one each.
+func (t *target) possible(keys []string, values [][]*string) [][]*string {
+	possible := slices.Clone(values)
+	for _, selector := range t.selectors {
+		if len(selector.NodeSelectorTerms) != 1 {
+			continue
+		}
+		for _, r := range selector.NodeSelectorTerms[0].MatchExpressions {
+			i, found := slices.BinarySearch(keys, r.Key)
+			if !found {
+				continue
+			}
+			alone := nodeaffinity.NewLazyErrorNodeSelector(&corev1.NodeSelector{
+				NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{r}}},
+			})
+			possible[i] = slices.DeleteFunc(slices.Clone(possible[i]), func(value *string) bool {
+				node := &corev1.Node{}
+				node.Labels = map[string]string{}
+				setLabel(node.Labels, r.Key, value)
+				matches, err := alone.Match(node)
+				return err != nil || !matches
+			})
+		}
+	}
+	return possible
 }
 
 // next goes on to the next combination of values, of which the last changes first; false
