@@ -330,6 +330,46 @@ NOT PLACED: team-a/waiting
 `)
 }
 
+// The GPU of node-a is held by pod running, whose manifests are those of the files. So a
+// GPU is left for one of the two other pods.
+func TestManifestsThatWereAppliedBeforeChangeNoPlan(t *testing.T) {
+	claim := `
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: held, namespace: team-a}
+spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu.apportion.dev}}]}}
+`
+	pod := `
+apiVersion: v1
+kind: Pod
+metadata: {name: running, namespace: team-a}
+spec:
+  resourceClaims: [{name: gpu, resourceClaimName: held}]
+  containers: [{name: main}]
+`
+	for name, text := range map[string]string{"claim": claim, "pod": pod, "both": claim + "---" + pod} {
+		path := filepath.Join(t.TempDir(), "in.yaml")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		stdout, stderr, err := planCommand(t, fakeCluster(t, planObjects()...), "simulate", "--cluster", "-f", path, "--instance-types", "g6.xlarge")
+		if err != nil || stderr != "" {
+			t.Fatalf("%s: %v, %s", name, err, stderr)
+		}
+		check(t, stdout, `
+NODE     INSTANCE TYPE   PODS
+node-b   -               1
+new-1    g6.xlarge       1
+
+POD              NODE     CLAIM        DEVICES
+team-a/second    node-b   wanted-too   1 x gpu
+team-a/waiting   new-1    wanted       1 x NVIDIA L4
+
+2 pods: 1 on nodes that exist, 1 on 1 new node (at least 1 needed), 0 not placed
+`)
+	}
+}
+
 func TestExplainAPod(t *testing.T) {
 	c := fakeCluster(t, planObjects()...)
 	stdout, stderr, err := planCommand(t, c, "explain", "pod", "waiting", "-n", "team-a", "--instance-types", "g6.xlarge")

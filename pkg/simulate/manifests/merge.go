@@ -20,24 +20,50 @@ func isTemplate(slice *resourceapi.ResourceSlice) bool {
 }
 
 // MergeInto adds the objects to those of a cluster. Of two objects with one name that of
-// the files counts, as if it was applied.
+// the files counts, as if it was applied: a claim keeps what it has, and a pod that runs
+// stays where it is.
 func (o *Objects) MergeInto(in *simulate.Input) {
 	in.Nodes = merge(in.Nodes, o.Nodes)
 	in.Slices = merge(in.Slices, o.Slices)
 	in.TaintRules = merge(in.TaintRules, o.TaintRules)
 	in.Classes = merge(in.Classes, o.Classes)
-	in.Claims = merge(in.Claims, o.Claims)
+	in.Claims = mergeKeeping(in.Claims, o.Claims, keepAllocation)
 	in.ClaimTemplates = merge(in.ClaimTemplates, o.ClaimTemplates)
-	in.Pods = merge(in.Pods, o.Pods)
+	in.Pods = mergeKeeping(in.Pods, o.Pods, keepPlace)
 }
 
-func merge[T metav1.Object](old, more []T) []T {
-	type name struct{ namespace, name string }
-	newer := map[name]bool{}
-	for _, object := range more {
-		newer[name{object.GetNamespace(), object.GetName()}] = true
+// keepAllocation gives a claim of the files the devices that it has in the cluster.
+func keepAllocation(claim, cluster *resourceapi.ResourceClaim) {
+	if claim.Status.Allocation == nil {
+		claim.UID, claim.Status = cluster.UID, cluster.Status
 	}
-	kept := slices.DeleteFunc(slices.Clone(old), func(object T) bool { return newer[name{object.GetNamespace(), object.GetName()}] })
+}
+
+// keepPlace leaves a pod of the files on the node on which it runs.
+func keepPlace(pod, cluster *corev1.Pod) {
+	runs := cluster.Spec.NodeName != "" && cluster.DeletionTimestamp == nil &&
+		cluster.Status.Phase != corev1.PodSucceeded && cluster.Status.Phase != corev1.PodFailed
+	if runs && pod.Spec.NodeName == "" {
+		pod.UID, pod.Spec.NodeName, pod.Status = cluster.UID, cluster.Spec.NodeName, cluster.Status
+	}
+}
+
+func merge[T metav1.Object](old, more []T) []T { return mergeKeeping(old, more, func(_, _ T) {}) }
+
+// mergeKeeping is merge, with what is to be kept of the old object of the same name.
+func mergeKeeping[T metav1.Object](old, more []T, keep func(object, old T)) []T {
+	type name struct{ namespace, name string }
+	newer := map[name]T{}
+	for _, object := range more {
+		newer[name{object.GetNamespace(), object.GetName()}] = object
+	}
+	kept := slices.DeleteFunc(slices.Clone(old), func(object T) bool {
+		newest, replaced := newer[name{object.GetNamespace(), object.GetName()}]
+		if replaced {
+			keep(newest, object)
+		}
+		return replaced
+	})
 	return append(kept, more...)
 }
 
