@@ -159,6 +159,38 @@ spec: {replicas: 0, selector: {}, `+template+`}
 	}
 }
 
+// What kubectl get deployments,replicasets,jobs,pods -o yaml prints has each pod up to
+// three times: as itself, in its ReplicaSet and in its Deployment. Of the three replicas
+// one is not there yet, and of the Job, one of three pods has succeeded and one runs.
+func TestPodsOfADumpCountOnce(t *testing.T) {
+	const spec = "selector: {}, template: {spec: {containers: [{name: c, image: i}]}}"
+	owner := func(kind, name string) string {
+		return "ownerReferences: [{apiVersion: x/v1, kind: " + kind + ", name: " + name + ", uid: u, controller: true}]"
+	}
+	o := mustLoad(t, `
+apiVersion: v1
+kind: List
+items:
+- {apiVersion: v1, kind: Pod, metadata: {name: web-7f9-aaaaa, `+owner("ReplicaSet", "web-7f9")+`}, spec: {containers: []}}
+- {apiVersion: v1, kind: Pod, metadata: {name: web-7f9-bbbbb, `+owner("ReplicaSet", "web-7f9")+`}, spec: {nodeName: node-a, containers: []}}
+- {apiVersion: v1, kind: Pod, metadata: {name: train-x, `+owner("Job", "train")+`}, status: {phase: Succeeded}}
+- {apiVersion: v1, kind: Pod, metadata: {name: train-y, `+owner("Job", "train")+`}, spec: {nodeName: node-a}, status: {phase: Running}}
+- {apiVersion: v1, kind: Pod, metadata: {name: alone, `+owner("ReplicaSet", "elsewhere")+`}}
+- {apiVersion: apps/v1, kind: Deployment, metadata: {name: web}, spec: {replicas: 3, `+spec+`}}
+- {apiVersion: apps/v1, kind: ReplicaSet, metadata: {name: web-7f9, `+owner("Deployment", "web")+`}, spec: {replicas: 2, `+spec+`}}
+- {apiVersion: batch/v1, kind: Job, metadata: {name: train}, spec: {parallelism: 3, completions: 3, `+spec+`}, status: {succeeded: 1}}
+- {apiVersion: batch/v1, kind: Job, metadata: {name: done}, spec: {`+spec+`}, status: {succeeded: 1, conditions: [{type: Complete, status: "True"}]}}
+`)
+	var got []string
+	for _, pod := range o.Pods {
+		got = append(got, pod.Name)
+	}
+	want := []string{"web-7f9-aaaaa", "web-7f9-bbbbb", "train-x", "train-y", "alone", "web-0", "train-0"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
 func TestDefaultsAreThoseOfTheAPIServer(t *testing.T) {
 	o := mustLoad(t, `
 apiVersion: resource.k8s.io/v1

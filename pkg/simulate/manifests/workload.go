@@ -2,6 +2,7 @@ package manifests
 
 import (
 	"fmt"
+	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
@@ -36,9 +37,12 @@ func workloadOf(object runtime.Object) workload {
 	case *batchv1.Job:
 		result := workload{kind: "Job", apiVersion: "batch/v1", meta: w, template: w.Spec.Template, pods: orOne(w.Spec.Parallelism)}
 		if w.Spec.Completions != nil {
-			result.pods = min(result.pods, *w.Spec.Completions)
+			result.pods = max(0, min(result.pods, *w.Spec.Completions-w.Status.Succeeded))
 		}
-		if w.Spec.Suspend != nil && *w.Spec.Suspend {
+		ended := func(c batchv1.JobCondition) bool {
+			return (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed) && c.Status == corev1.ConditionTrue
+		}
+		if w.Spec.Suspend != nil && *w.Spec.Suspend || slices.ContainsFunc(w.Status.Conditions, ended) {
 			result.pods = 0
 		}
 		return result
@@ -53,9 +57,11 @@ func orOne(n *int32) int32 {
 	return max(0, *n)
 }
 
-// makePods makes the pods of all workloads, named by their numbers. Where two workloads
-// would have pods of the same name, those of the second have its kind in their names.
+// makePods makes the pods of all workloads, named by their numbers, but for those that
+// are among the files. Where two workloads would have pods of the same name, those of the
+// second have its kind in their names.
 func (o *Objects) makePods() {
+	o.leaveOutMade()
 	taken := map[types.NamespacedName]bool{}
 	for _, pod := range o.Pods {
 		taken[types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}] = true
@@ -73,6 +79,45 @@ func (o *Objects) makePods() {
 	}
 	o.workloads = nil
 }
+
+// leaveOutMade leaves out what other objects of the files stand for, as in what kubectl
+// prints of a cluster: a ReplicaSet of a Deployment, and as many pods as workloads have.
+func (o *Objects) leaveOutMade() {
+	workloads := map[workloadKey]*workload{}
+	for i := range o.workloads {
+		w := &o.workloads[i]
+		workloads[workloadKey{w.kind, w.meta.GetNamespace(), w.meta.GetName()}] = w
+	}
+	// maker is the workload that makes an object, in the end: nil if it is not here.
+	maker := func(object metav1.Object) (last *workload) {
+		for range 2 { // A Deployment, its ReplicaSet and that one's pods are the longest.
+			controller := metav1.GetControllerOf(object)
+			if controller == nil {
+				break
+			}
+			w := workloads[workloadKey{controller.Kind, object.GetNamespace(), controller.Name}]
+			if w == nil {
+				break
+			}
+			object, last = w.meta, w
+		}
+		return last
+	}
+	for _, pod := range o.Pods {
+		if w := maker(pod); w != nil && pod.DeletionTimestamp == nil &&
+			pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed {
+			w.pods = max(0, w.pods-1)
+		}
+	}
+	for i := range o.workloads {
+		if maker(o.workloads[i].meta) != nil {
+			o.workloads[i].pods = 0
+		}
+	}
+}
+
+// workloadKey identifies a workload.
+type workloadKey struct{ kind, namespace, name string }
 
 func (w workload) clashes(base string, taken map[types.NamespacedName]bool) bool {
 	for i := range w.pods {
