@@ -309,7 +309,7 @@ metadata: {name: settings}
 		t.Fatal(err)
 	}
 	stdout, stderr, err := planCommand(t, fakeCluster(t, planObjects()...), "simulate", "--cluster", "-f", path, "--instance-types", "g6.xlarge")
-	if !errors.Is(err, errNotPlaced) || stderr != "Ignored, as no pods, claims, devices or nodes come of them: ConfigMap settings\n" {
+	if !errors.Is(err, errNotPlaced) || stderr != "Ignored, with whatever pods they make, which can be given as Pods: ConfigMap settings\n" {
 		t.Fatalf("%v, %s", err, stderr)
 	}
 	check(t, withoutReasons(stdout), `

@@ -271,6 +271,15 @@ func TestPriorityClassesOfTheCluster(t *testing.T) {
 	}
 }
 
+// It was said that no pods come of these.
+func TestPodsOfACronJobAreNotDenied(t *testing.T) {
+	o := mustLoad(t, "apiVersion: batch/v1\nkind: CronJob\nmetadata: {name: nightly}\n---\napiVersion: apps/v1\nkind: DaemonSet\nmetadata: {name: agent}\n")
+	want := []string{"Ignored, with whatever pods they make, which can be given as Pods: CronJob nightly; DaemonSet agent"}
+	if diff := cmp.Diff(want, o.Warnings()); diff != "" || len(o.Pods) != 0 {
+		t.Error(diff, o.Pods)
+	}
+}
+
 func TestOtherKindsAreNamedInOneLine(t *testing.T) {
 	text := "apiVersion: v1\nkind: Namespace\nmetadata: {name: ml, nonsense: 1}\n---\n" +
 		"apiVersion: example.com/v1\nkind: Widget\nmetadata: {name: w}\nspec: {what: ever}\n"
@@ -278,7 +287,7 @@ func TestOtherKindsAreNamedInOneLine(t *testing.T) {
 		text += fmt.Sprintf("---\napiVersion: v1\nkind: Service\nmetadata: {name: s%d}\n", i)
 	}
 	o := mustLoad(t, text)
-	want := []string{"Ignored, as no pods, claims, devices or nodes come of them: Namespace ml; Service (4); Widget w"}
+	want := []string{"Ignored, with whatever pods they make, which can be given as Pods: Namespace ml; Service (4); Widget w"}
 	if diff := cmp.Diff(want, o.Warnings()); diff != "" {
 		t.Error(diff)
 	}

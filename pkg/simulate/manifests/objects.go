@@ -34,7 +34,8 @@ type Objects struct {
 	seen map[string]string
 }
 
-// Ignored is an object that does not matter here, or of a kind that is not known.
+// Ignored is an object that does not matter here, or of a kind of which it is not known
+// which pods come of it.
 type Ignored struct {
 	Kind, Name string
 }
@@ -72,5 +73,5 @@ func (o *Objects) ignored() string {
 			kinds[i] = kind + " " + strings.Join(all, ", ")
 		}
 	}
-	return "Ignored, as no pods, claims, devices or nodes come of them: " + strings.Join(kinds, "; ")
+	return "Ignored, with whatever pods they make, which can be given as Pods: " + strings.Join(kinds, "; ")
 }
