@@ -74,6 +74,9 @@ func (o *explainOptions) run(cmd *cobra.Command, name string) error {
 	if err != nil {
 		return err
 	}
+	if err := state.Validate(); err != nil {
+		return usageError{err}
+	}
 	explanation, err := simulate.Explain(cmd.Context(), state.Input, pod, simulate.Options{
 		Policy: allocator.Policy(o.policy.value), KeepTerminating: true,
 	})

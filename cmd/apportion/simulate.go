@@ -184,7 +184,13 @@ func (o *simulateOptions) input(cmd *cobra.Command) (*simulate.Input, []string, 
 	}
 	files.MergeInto(in)
 	in.InstanceTypes, err = o.types(files)
-	return in, append(warnings, files.Warnings()...), err
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := in.Validate(); err != nil {
+		return nil, nil, usageError{err}
+	}
+	return in, append(warnings, files.Warnings()...), nil
 }
 
 // warn says on stderr what else there is to know.

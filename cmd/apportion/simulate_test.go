@@ -177,6 +177,7 @@ func TestSimulateWrongly(t *testing.T) {
 		return path
 	}
 	bad := write("bad.yaml", "apiVersion: v1\nkind: Pod\nmetadata: {name: \"a\\x1b\"}\nspec: {nodes: 1}\n")
+	plugin := write("types.yaml", "instanceTypes:\n- name: p5.48xlarge\n  allocatable: {nvidia.com/gpu: 8}\n")
 	for _, test := range []struct {
 		args []string
 		code int
@@ -188,6 +189,7 @@ func TestSimulateWrongly(t *testing.T) {
 		{[]string{"-f", demos + "packing", "--instance-types", "p5.49xlarge"}, exitUsage, `unknown instance type "p5.49xlarge"; known are: p5.4`},
 		{[]string{"-f", demos + "packing", "--instance-types", "z*"}, exitUsage, `instance types "z*": no type has such a name`},
 		{[]string{"-f", demos + "packing", "--instance-types", "none.yaml"}, exitUsage, "instance types in none.yaml: there is no such file"},
+		{[]string{"-f", demos + "packing", "--instance-types", plugin}, exitUsage, "instance type p5.48xlarge: its allocatable names nvidia.com/gpu, which comes from devices of DeviceClass gpu.apportion.dev: leave it out"},
 		{[]string{"-f", demos + "packing", "--driver-version", "new"}, exitUsage, `driver version "new" is no version`},
 		{[]string{"-f", demos + "packing", "--policy", "worst-fit"}, exitUsage, "known are: predict, best-fit"},
 		{[]string{"-f", demos + "packing", "-o", "table"}, exitUsage, "known are: text, json, yaml"},

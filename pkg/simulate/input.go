@@ -49,8 +49,8 @@ type Options struct {
 	KeepTerminating bool
 }
 
-// validate complains about what the caller could have known.
-func (in *Input) validate() error {
+// Validate complains about what the caller could have known, as [Make] and [Explain] do.
+func (in *Input) Validate() error {
 	names := map[string]bool{}
 	extended := in.extendedResources()
 	for _, t := range in.InstanceTypes {

@@ -35,7 +35,7 @@ type shared struct {
 }
 
 func newShared(in *Input, options Options) (*shared, error) {
-	if err := in.validate(); err != nil {
+	if err := in.Validate(); err != nil {
 		return nil, err
 	}
 	s := &shared{
