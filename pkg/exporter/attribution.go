@@ -22,8 +22,9 @@ type attribution struct {
 	users []user
 	// alone is set if nobody else can be using the device.
 	alone *user
-	// changed is when it became so.
-	changed time.Time
+	// changed is when it became so. aloneSince is when alone became who it is, or nobody:
+	// of a device that several use, those may have changed since.
+	changed, aloneSince time.Time
 }
 
 // user is a container that uses a device, by one claim or by several.
@@ -64,6 +65,9 @@ func newHoldings(before *holdings, s ownership.Snapshot, at time.Time) *holdings
 	if before == nil {
 		return h
 	}
+	for key, now := range h.byDevice {
+		now.follow(before.byDevice[key])
+	}
 	for key, old := range before.byDevice {
 		now, ok := h.byDevice[key]
 		switch {
@@ -71,6 +75,7 @@ func newHoldings(before *holdings, s ownership.Snapshot, at time.Time) *holdings
 			h.byDevice[key] = old
 		case !ok && len(old.owners) > 0:
 			h.byDevice[key] = newAttribution(nil, at)
+			h.byDevice[key].follow(old)
 		case !ok && at.Sub(old.changed) < forgetReleased:
 			h.byDevice[key] = old
 		}
@@ -152,8 +157,22 @@ func isPartition(o *ownership.Owner) bool {
 	return o.Device.ParentUUID != "" || o.Device.Profile != "" || o.Device.GPUInstanceID != nil
 }
 
+// follow takes over since when the same container, or none, has been alone with the
+// device, from the attribution before; nil for that of nobody.
+func (a *attribution) follow(before *attribution) {
+	if before == nil {
+		before = nobody
+	}
+	if (a.alone == nil) != (before.alone == nil) {
+		return
+	}
+	if a.alone == nil || a.alone.container.Name == before.alone.container.Name && a.alone.consumer.UID == before.alone.consumer.UID {
+		a.aloneSince = before.aloneSince
+	}
+}
+
 func newAttribution(owners []*ownership.Owner, at time.Time) *attribution {
-	a := &attribution{owners: owners, changed: at}
+	a := &attribution{owners: owners, changed: at, aloneSince: at}
 	unknown := false
 	type container struct{ pod, name string }
 	index := map[container]int{}

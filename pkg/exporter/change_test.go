@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"apportion.dev/apportion/pkg/gpumetrics"
 	"apportion.dev/apportion/pkg/ownership"
 )
 
@@ -117,4 +118,40 @@ func TestTheLabelsOfANewOwnerDoNotChangeWithTheNextSample(t *testing.T) {
 	r.expect([]string{ownerInfo.name}, info("a"), info("b"), ownerInfo.name+partitioned)
 	r.Update(sample(2.1, gpu(0), gpu(1), instance(gpu(1), 3, "1g.10gb")))
 	r.expect([]string{ownerInfo.name}, info("a"), info("b"), ownerInfo.name+partitioned)
+}
+
+// What is measured over a time began under the owner before.
+func TestANewPodHasNothingOfTheWorkOfThePodBefore(t *testing.T) {
+	r := newRig(t)
+	r.o.Fields = []gpumetrics.Field{{Name: "DCGM_FI_PROF_SM_ACTIVE", Help: "Active.", Type: gpumetrics.Gauge, OverTime: true}}
+	// Each sample measures the second before it.
+	read := func(seconds float64, want ...string) {
+		t.Helper()
+		d := gpu(0, number(seconds))
+		d.MeasuredSince = at(seconds - 1)
+		r.Update(sample(seconds, d))
+		for i := range want {
+			want[i] = strings.Replace(want[i], temperature, "DCGM_FI_PROF_SM_ACTIVE", 1)
+		}
+		r.expect([]string{"DCGM_FI_PROF_SM_ACTIVE"}, want...)
+	}
+	r.owners(0, whole(0, "a", "a"))
+	read(1, temp("1", "a"))
+	r.owners(1.5, whole(0, "b", "b"))
+	read(2)
+	read(3, temp("3", "b"))
+	r.owners(3.5)
+	read(4)
+	read(5, temp("5", ""))
+	// A second pod joins, and a third: the series is that of the device then and stays.
+	r.owners(5.5, share(0, "a", 0.25, "a"), share(0, "b", 0.25, "b"))
+	read(6, temp("6", ""))
+	r.owners(6.5, share(0, "a", 0.25, "a"), share(0, "b", 0.25, "b"), share(0, "c", 0.25, "c"))
+	read(7, temp("7", ""))
+	// One is left, and is alone from then on, also with another claim beside.
+	r.owners(7.5, share(0, "b", 0.25, "b"))
+	read(8)
+	read(9, temp("9", "b"))
+	r.owners(9.5, share(0, "b", 0.25, "b"), share(0, "b2", 0.25, "b"))
+	read(10, temp("10", "b"))
 }

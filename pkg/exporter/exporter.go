@@ -207,7 +207,11 @@ func (e *Exporter) fill(f *frame) {
 	inPartitions := e.inPartitions()
 	for i, s := range l.views {
 		v := &e.views[i]
+		ofOthers := v.device.MeasuredSince.Round(0).Before(v.attribution.aloneSince)
 		for n := range s.fields {
+			if ofOthers && e.o.Fields[n].OverTime {
+				continue // Some of it is of whoever had the device before.
+			}
 			if n < len(v.device.Values) && v.device.Values[n].Present && !(v.device.Kind == gpumetrics.GPU && inPartitions[fieldOfGPU{v.device.UUID, n}]) {
 				f.set(s.fields[n], v.device.Values[n].Number)
 			}

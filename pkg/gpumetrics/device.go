@@ -92,6 +92,7 @@ func (r *reading) fill(device *Device) {
 	for i := range r.fields {
 		device.Values[i] = r.value(i)
 	}
+	device.MeasuredSince = r.since
 	if r.lost {
 		return
 	}

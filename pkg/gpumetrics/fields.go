@@ -45,6 +45,9 @@ var allFields = sync.OnceValue(func() []field {
 		clockFields(), powerFields(), utilizationFields(), memoryFields(), errorFields(),
 		linkFields(), profilingFields(), identityFields(),
 	)
+	for i := range fields {
+		fields[i].OverTime = fields[i].metric != nil || fields[i].field != nil && fields[i].field.rate
+	}
 	slices.SortFunc(fields, func(a, b field) int { return cmp.Compare(a.Name, b.Name) })
 	return fields
 })

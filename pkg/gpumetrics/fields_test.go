@@ -264,7 +264,7 @@ func TestEveryFieldHasItsValue(t *testing.T) {
 	want := Device{
 		Kind: GPU, UUID: uuid0, FBUsedBytes: ptr(uint64(600 << 20)), EnergyMillijoules: ptr(uint64(123_456_789)), SMUtil: ptr(0.57),
 		GPU:       GPUIdentity{Index: 2, Minor: ptr(3), UUID: uuid0, PCIBusID: "0000:07:00.0", ModelName: "NVIDIA L4"},
-		Processes: []Process{},
+		Processes: []Process{}, MeasuredSince: at,
 	}
 	d.Values = nil
 	if diff := cmp.Diff(want, d); diff != "" {

@@ -31,8 +31,10 @@ type gpmSampler struct {
 	last, spare nvml.GpmSample
 	taken       bool
 	at          time.Time
-	// values are those of the reader's metrics between the last two samples.
+	// values are those of the reader's metrics between the last two samples, of which the
+	// first was taken at since.
 	values []Value
+	since  time.Time
 }
 
 // free gives the buffers back.
@@ -71,6 +73,7 @@ func (r *reading) metric(f *field) Value {
 	if values == nil {
 		return Value{}
 	}
+	r.measuredSince(r.state.sampler.since)
 	value := values[r.metricIndex[f.metric.id]]
 	value.Number /= f.metric.divisor
 	return value
@@ -98,6 +101,7 @@ func (r *reading) measure() []Value {
 		return nil
 	}
 	before := s.taken
+	s.since = s.at
 	s.last, s.spare = s.spare, s.last
 	s.taken, s.at = true, r.now
 	if before {

@@ -2,6 +2,7 @@ package gpumetrics
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -53,6 +54,24 @@ func TestGPMIsMeasuredBetweenReadings(t *testing.T) {
 	must(t, p.Close())
 	if freed := len(p.lib.GpmSampleFreeCalls()); freed != 2 {
 		t.Errorf("%d buffers were freed", freed)
+	}
+}
+
+func TestItIsKnownSinceWhenAValueWasMeasured(t *testing.T) {
+	p := newProfiled(t)
+	for _, test := range []struct{ at, since float64 }{{0, -1}, {1, 0}, {1.09, 0}, {3, 1}, {4, 3}} {
+		want := time.Time{}
+		if test.since >= 0 {
+			want = time.Unix(0, int64(test.since*1e9))
+		}
+		if got := readOne(t, p.Reader, oneGPU(), time.Unix(0, int64(test.at*1e9))).MeasuredSince; !got.Equal(want) {
+			t.Errorf("read after %v s, it was measured since %v, want %v", test.at, got, want)
+		}
+	}
+	for _, f := range Fields() {
+		if want := strings.HasPrefix(f.Name, "DCGM_FI_PROF_") || f.Name == "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL"; f.OverTime != want {
+			t.Errorf("%s is measured over a time: %v", f.Name, f.OverTime)
+		}
 	}
 }
 

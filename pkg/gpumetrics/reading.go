@@ -26,6 +26,8 @@ type reading struct {
 	parentDev nvml.Device
 	state     *deviceState
 	now       time.Time
+	// since is when the time began of which some values are, if any are of a time.
+	since time.Time
 	// lost is true once a call said that the GPU is lost; no more are made.
 	lost bool
 
@@ -191,8 +193,19 @@ func (r *reading) fieldValue(i int, f *field) Value {
 	if micros > 0 {
 		at = time.UnixMicro(micros)
 	}
-	perSecond, ok := r.state.rate(i).add(sum, at)
+	rate := r.state.rate(i)
+	perSecond, ok := rate.add(sum, at)
+	if ok {
+		r.measuredSince(rate.since)
+	}
 	return Value{Number: perSecond / f.field.divisor, Present: ok}
+}
+
+// measuredSince notes when the time began over which a value was measured.
+func (r *reading) measuredSince(since time.Time) {
+	if r.since.IsZero() || since.Before(r.since) {
+		r.since = since
+	}
 }
 
 // decode reads the union in a field value.

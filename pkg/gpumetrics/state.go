@@ -39,8 +39,9 @@ const shortest = 100 * time.Millisecond
 type rate struct {
 	at    time.Time
 	count float64
-	// perSecond is what it last was, if ok.
+	// perSecond is what it last was, since a time, if ok.
 	perSecond float64
+	since     time.Time
 	ok        bool
 }
 
@@ -55,6 +56,6 @@ func (r *rate) add(count float64, at time.Time) (float64, bool) {
 	if r.ok {
 		r.perSecond = (count - r.count) / elapsed.Seconds()
 	}
-	r.at, r.count = at, count
+	r.since, r.at, r.count = r.at, at, count
 	return r.perSecond, r.ok
 }

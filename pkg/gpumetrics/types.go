@@ -26,6 +26,9 @@ type Field struct {
 	// their GPU's. A GPU in MIG mode has its value beside them, of the whole GPU, where
 	// NVML gives one.
 	PerInstance bool
+	// OverTime is true if a value is measured from Device.MeasuredSince on until it is
+	// read.
+	OverTime bool
 }
 
 // Sample is what was read of all devices of a node at one time.
@@ -72,6 +75,9 @@ type Device struct {
 	GPUInstanceID *int
 	// Values are those of the fields given to [NewReader], in the same order.
 	Values []Value
+	// MeasuredSince is when the time began of which the values are that are measured over
+	// a time; zero if there are none.
+	MeasuredSince time.Time
 	// FBUsedBytes is the device's memory in use, in bytes.
 	FBUsedBytes *uint64
 	// EnergyMillijoules is what the GPU has drawn since its driver was loaded. A
