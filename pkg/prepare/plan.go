@@ -33,9 +33,6 @@ func (p *Preparer) plan(claim *resourceapi.ResourceClaim) ([]Device, error) {
 		if !ok {
 			return nil, fmt.Errorf("device %s is not on this node any more; was the GPU removed? Delete the pod so that it is scheduled anew", result.Device)
 		}
-		if err := checkAmounts(result, target); err != nil {
-			return nil, err
-		}
 		d := p.device(claim.UID, result, target)
 		if err := p.applyConfig(&d, allocation.Config, result, target); err != nil {
 			return nil, err
@@ -54,7 +51,7 @@ func (p *Preparer) device(claim types.UID, result resourceapi.DeviceRequestAlloc
 		Request: result.Request, Pool: result.Pool, Device: result.Device, GPU: target.GPU, Placement: target.Placement,
 		ShareID: result.ShareID, AdminAccess: result.AdminAccess != nil && *result.AdminAccess,
 		CDIDevice: p.Specs.QualifiedName(cdi.DeviceName(claim, result.Device, result.ShareID)),
-		tolerant:  len(result.Tolerations) > 0,
+		tolerant:  len(result.Tolerations) > 0, wrongAmounts: checkAmounts(result, target),
 	}
 	if target.MIGDevice != "" {
 		d.MIG = &mig.Instance{UUID: target.MIGDevice}
@@ -81,11 +78,15 @@ func checkAmounts(result resourceapi.DeviceRequestAllocationResult, target Targe
 	return nil
 }
 
-// usable fails if a device has a problem. A container that only looks (admin
+// usable fails if a device has a problem, or a share amounts that cannot be given: those
+// of a claim that is prepared were right when it got them. A container that only looks (admin
 // access) may look at a GPU with a problem, and who tolerates taints takes the
 // device as it is.
 func (p *Preparer) usable(devices []Device) error {
 	for _, d := range devices {
+		if d.wrongAmounts != nil {
+			return d.wrongAmounts
+		}
 		target, _ := p.Resolve(d.Device)
 		if target.Problem != "" && !d.AdminAccess && !d.tolerant {
 			return fmt.Errorf("device %s (%s) cannot be used: %s", d.Device, d.GPU, target.Problem)

@@ -337,6 +337,20 @@ func TestOtherDriversResultsAndConfigsAreNotOurs(t *testing.T) {
 	}
 }
 
+// The administrator asks for larger shares than some that are in use.
+func TestASmallShareStaysWhenThePolicyAsksForLargerOnes(t *testing.T) {
+	n := newNode(t, t.TempDir())
+	old := claim("1", share("gpu-a", "s1", "1Gi"))
+	n.mustPrepare(t, old)
+	a := n.targets["gpu-a"]
+	a.CheckShare = func(map[resourceapi.QualifiedName]resource.Quantity) error { return errors.New("less than 2Gi") }
+	n.targets["gpu-a"] = a
+	// A second pod with the same claim, or the same pod after a reboot.
+	n.mustPrepare(t, old)
+	_, err := n.Prepare(t.Context(), claim("2", share("gpu-a", "s2", "1Gi")))
+	wantError(t, err, "request gpu", "less than 2Gi")
+}
+
 func TestErrorsSayWhichDeviceAndWhatToDo(t *testing.T) {
 	config := claim("1", result("gpu-a"))
 	config.Status.Allocation.Devices.Results[0].Request = "gpu/large"

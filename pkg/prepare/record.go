@@ -85,9 +85,10 @@ type Device struct {
 	// use it. NoMPS says why that is so where it was wanted.
 	MPS   *MPS   `json:"mps,omitempty"`
 	NoMPS string `json:"noMPS,omitempty"`
-	// mpsRequired and tolerant (the claim tolerates taints) are needed only until the
-	// device is reserved.
+	// mpsRequired, tolerant (the claim tolerates taints) and wrongAmounts (why a share
+	// cannot be given) are needed only until the device is reserved.
 	mpsRequired, tolerant bool
+	wrongAmounts          error
 	// TimeSlice is the interval that the claim asks of its GPU ("Long"), empty if it
 	// does not care.
 	TimeSlice string `json:"timeSlice,omitempty"`
