@@ -72,13 +72,15 @@ type Driver struct {
 	updating sync.Mutex
 	recheck  chan struct{}
 
-	// published are the devices that the helper has, under updating.
+	// published are the devices that the helper has or will get, under updating;
+	// toPublish has those that it will get.
 	published []resourceslice.Slice
+	toPublish chan []resourceslice.Slice
 }
 
 // New returns a driver for a valid Config.
 func New(c Config, p Providers) *Driver {
-	return &Driver{config: c, Providers: p, model: devicemodel.Build(inventory.Node{}, c.Policy), changed: make(chan struct{}), recheck: make(chan struct{}, 1)}
+	return &Driver{config: c, Providers: p, model: devicemodel.Build(inventory.Node{}, c.Policy), changed: make(chan struct{}), recheck: make(chan struct{}, 1), toPublish: make(chan []resourceslice.Slice, 1)}
 }
 
 // Run serves until ctx ends, then lets the calls under way finish, and returns
@@ -180,6 +182,8 @@ func (d *Driver) serve(ctx, background context.Context) error {
 		return fmt.Errorf("serve the kubelet: %w", err)
 	}
 	d.helper = helper
+	var publisher sync.WaitGroup
+	defer publisher.Wait() // It may wait for the API server until the helper stops.
 	defer helper.Stop()
 	defer d.calls.drain()
 
@@ -188,6 +192,7 @@ func (d *Driver) serve(ctx, background context.Context) error {
 		return err
 	}
 	defer servers.stop()
+	publisher.Go(func() { d.publishAll(ctx) })
 	var workers sync.WaitGroup
 	defer workers.Wait()
 	workers.Go(func() { d.owners.run(ctx) })
@@ -228,9 +233,7 @@ func (d *Driver) follow(ctx context.Context, node inventory.Node) {
 	before := d.driverVersion()
 	node, owned := d.settle(ctx, node)
 	d.setNode(ctx, node, owned)
-	if err := d.publish(ctx); err != nil {
-		logger.Error(err, "Devices could not be published")
-	}
+	d.publish()
 	if now := d.driverVersion(); now != before && now != "" {
 		logger.Info("The NVIDIA driver changed", "from", before, "to", now)
 		if err := d.preparer.Repair(ctx); err != nil {
@@ -283,27 +286,44 @@ func (d *Driver) driverVersion() string {
 	return d.node.DriverVersion.Raw
 }
 
-// publish hands the devices to the helper, which writes what differs. It does
+// publish has the devices handed to the helper, which writes what differs. It does
 // nothing while it is not known what the cluster keeps of a device, and where
 // nothing changed. The caller holds d.updating.
-func (d *Driver) publish(ctx context.Context) error {
+func (d *Driver) publish() {
 	d.mu.Lock()
 	model, known := d.model, d.gates != nil
 	d.mu.Unlock()
 	if !known {
-		return nil
+		return
 	}
 	slices := model.Slices()
 	if reflect.DeepEqual(slices, d.published) {
-		return nil
+		return
 	}
-	err := d.helper.PublishResources(ctx, resourceslice.DriverResources{
-		Pools: map[string]resourceslice.Pool{d.config.NodeName: {Slices: slices}},
-	})
-	if err == nil {
-		d.published = slices
+	d.published = slices
+	select {
+	case <-d.toPublish: // The helper needs the latest only.
+	default:
 	}
-	return err
+	d.toPublish <- slices
+}
+
+// publishAll hands devices to the helper until ctx ends. The helper's first call
+// waits for the API server until the helper is stopped, and nothing else may.
+func (d *Driver) publishAll(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case slices := <-d.toPublish:
+			err := d.helper.PublishResources(ctx, resourceslice.DriverResources{
+				Pools: map[string]resourceslice.Pool{d.config.NodeName: {Slices: slices}},
+			})
+			if err != nil && ctx.Err() == nil {
+				klog.FromContext(ctx).Error(err, "Devices could not be published")
+			}
+		}
+	}
 }
 
 // HandleError is called by the helper for errors in the background.

@@ -17,6 +17,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 	drahealthpb "k8s.io/kubelet/pkg/apis/dra-health/v1"
@@ -361,6 +363,38 @@ func TestCallsUnderWayFinishBeforeTheDriverEnds(t *testing.T) {
 	}
 	leave()
 	<-drained
+}
+
+func TestADriverThatCannotPublishYetFollowsTheHardwareAndEndsWhenTold(t *testing.T) {
+	r := newRig(t, "l4")
+	uuid := *r.published(1)[0].Attributes["uuid"].StringValue
+	r.stop()
+	r.client.PrependReactor("list", "resourceslices", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, errors.New("the API server is away")
+	})
+	r.client.ClearActions()
+	r.start()
+	// The API server is asked for slices only by what publishes them.
+	r.eventually("the driver begins to publish", func() bool {
+		return slices.ContainsFunc(r.client.Actions(), func(a clienttesting.Action) bool {
+			return a.Matches("list", "resourceslices")
+		})
+	})
+	if err := r.machine.LoseGPU(uuid); err != nil {
+		t.Fatal(err)
+	}
+	stream, err := drahealthpb.NewDRAResourceHealthClient(r.conn).NodeWatchResources(t.Context(), &drahealthpb.NodeWatchResourcesRequest{}, grpc.WaitForReady(true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for unhealthy := false; !unhealthy; {
+		report, err := stream.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		unhealthy = len(report.Devices) == 1 && report.Devices[0].Health == drahealthpb.HealthStatus_UNHEALTHY
+	}
+	r.stop()
 }
 
 func TestDroppedFieldsNameTheFeatureGate(t *testing.T) {

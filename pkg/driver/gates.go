@@ -123,7 +123,5 @@ func (d *Driver) setGates(ctx context.Context, found gates) {
 	node, owned := d.node, d.owned
 	d.mu.Unlock()
 	d.setNode(ctx, node, owned)
-	if err := d.publish(ctx); err != nil {
-		klog.FromContext(ctx).Error(err, "Devices could not be published")
-	}
+	d.publish()
 }

@@ -198,10 +198,7 @@ func (d *Driver) lookAgain(ctx context.Context) {
 		}
 		d.updating.Lock()
 		d.setNode(ctx, node, compare(node, before, d.records(ctx)))
-		err = d.publish(ctx)
+		d.publish()
 		d.updating.Unlock()
-		if err != nil {
-			klog.FromContext(ctx).Error(err, "Devices could not be published")
-		}
 	}
 }
