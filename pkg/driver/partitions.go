@@ -180,9 +180,9 @@ func (d *Driver) signal() {
 }
 
 // lookAgain reads the hardware and the records again when signal says so, until ctx
-// ends.
+// ends. The gates are known, or ctx has ended.
 func (d *Driver) lookAgain(ctx context.Context) {
-	for {
+	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
 			return

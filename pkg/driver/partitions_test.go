@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"testing"
@@ -158,6 +159,17 @@ func TestAPartitionThatSomebodyDestroysIsTaintedUntilItsClaimIsPreparedAgain(t *
 			t.Fatalf("%s: %s", converge.name, e)
 		}
 		r.eventually("no taint is left after "+converge.name, func() bool { return len(tainted()) == 0 })
+	}
+}
+
+func TestADriverThatIsStoppedBeforeTheAPIServerAnsweredDoesNotPanic(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	// Which of two things that are ready comes first is chance.
+	for range 50 {
+		d := New(Config{}, Providers{})
+		d.signal()
+		d.lookAgain(ctx)
 	}
 }
 
