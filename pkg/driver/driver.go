@@ -223,15 +223,21 @@ func (d *Driver) helperOptions() []kubeletplugin.Option {
 
 // follow takes over a changed node.
 func (d *Driver) follow(ctx context.Context, node inventory.Node) {
-	logger := klog.FromContext(ctx)
 	if node.RestartNeeded {
 		d.fail(errors.New("the NVIDIA driver was replaced, and only a new process can load its library"))
 		return
 	}
 	d.updating.Lock()
 	defer d.updating.Unlock()
-	before := d.driverVersion()
 	node, owned := d.settle(ctx, node)
+	d.takeOver(ctx, node, owned)
+}
+
+// takeOver makes node what everybody sees, publishes it, and brings the claims in
+// line with another NVIDIA driver. The caller holds d.updating.
+func (d *Driver) takeOver(ctx context.Context, node inventory.Node, owned ownedPartitions) {
+	logger := klog.FromContext(ctx)
+	before := d.driverVersion()
 	d.setNode(ctx, node, owned)
 	d.publish()
 	if now := d.driverVersion(); now != before && now != "" {

@@ -191,14 +191,19 @@ func (d *Driver) lookAgain(ctx context.Context) {
 		if found, less := d.withoutLost(); less {
 			d.setGates(ctx, found)
 		}
-		before := d.records(ctx)
-		node, err := d.Source.Snapshot(ctx)
-		if err != nil {
-			return // ctx ended.
-		}
-		d.updating.Lock()
-		d.setNode(ctx, node, compare(node, before, d.records(ctx)))
-		d.publish()
-		d.updating.Unlock()
+		d.readAgain(ctx)
 	}
+}
+
+// readAgain holds the lock while it reads, so that what the source found meanwhile
+// is taken over after it and not undone.
+func (d *Driver) readAgain(ctx context.Context) {
+	d.updating.Lock()
+	defer d.updating.Unlock()
+	before := d.records(ctx)
+	node, err := d.Source.Snapshot(ctx)
+	if err != nil {
+		return // ctx ended.
+	}
+	d.takeOver(ctx, node, compare(node, before, d.records(ctx)))
 }

@@ -2,9 +2,12 @@ package driver
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -171,6 +174,109 @@ func TestADriverThatIsStoppedBeforeTheAPIServerAnsweredDoesNotPanic(t *testing.T
 		d.signal()
 		d.lookAgain(ctx)
 	}
+}
+
+// directedSource reads the hardware, and a test says what its Watch finds.
+type directedSource struct {
+	inventory.Source
+	found chan inventory.Node
+	// Where slow is not nil, a Snapshot that has read says so to reading, and returns
+	// when slow has a value.
+	reading, slow chan struct{}
+}
+
+func (s *directedSource) Watch(ctx context.Context, changed func(inventory.Node)) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case node := <-s.found:
+			changed(node)
+		}
+	}
+}
+
+func (s *directedSource) Snapshot(ctx context.Context) (inventory.Node, error) {
+	node, err := s.Source.Snapshot(ctx)
+	if s.slow != nil {
+		s.reading <- struct{}{}
+		<-s.slow
+	}
+	return node, err
+}
+
+// direct has the test say what the driver's source finds.
+func (r *rig) direct() *directedSource {
+	r.t.Helper()
+	r.stop()
+	source := &directedSource{found: make(chan inventory.Node)}
+	r.wrap = func(real inventory.Source) inventory.Source {
+		source.Source = real
+		return source
+	}
+	r.start()
+	return source
+}
+
+func (s *directedSource) read(t *testing.T) inventory.Node {
+	t.Helper()
+	node, err := s.Source.Snapshot(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return node
+}
+
+func TestADriverUpgradeThatIsSeenWhileLookingAgainReachesPreparedClaims(t *testing.T) {
+	r := newRig(t, "a100-sxm4-40gb")
+	r.prepare(r.claim("c1", r.published(1)[0].Name))
+	source := r.direct()
+	source.found <- source.read(t)
+	if err := r.machine.SetDriverVersion("590.44.01"); err != nil {
+		t.Fatal(err)
+	}
+	r.driver.signal()
+	r.eventually("the new version is published", func() bool {
+		devices := r.devices()
+		return len(devices) == 1 && *devices[0].Attributes["driverVersion"].VersionValue == "590.44.1"
+	})
+	source.found <- source.read(t)
+	r.eventually("the spec has the new driver's files", func() bool {
+		spec, err := os.ReadFile(filepath.Join(r.config.CDIRoot, "gpu.apportion.dev-claim_c1.json"))
+		return err == nil && strings.Contains(string(spec), "libcuda.so.590.44.01")
+	})
+}
+
+func TestAGPUThatIsLostWhileTheDriverLooksAgainStaysTainted(t *testing.T) {
+	r := newRig(t, "a100-sxm4-40gb")
+	uuid := *r.published(1)[0].Attributes["uuid"].StringValue
+	source := r.direct()
+	source.found <- source.read(t)
+	source.reading, source.slow = make(chan struct{}), make(chan struct{})
+	r.driver.signal()
+	<-source.reading // The GPU was in order.
+	if err := r.machine.LoseGPU(uuid); err != nil {
+		t.Fatal(err)
+	}
+	lost := source.read(t)
+	given := make(chan struct{})
+	go func() {
+		defer close(given)
+		source.found <- lost
+		source.found <- lost // Taken when the first is done with.
+	}()
+	select {
+	case <-given:
+	case <-time.After(time.Second): // It waits for the one that looks again.
+	}
+	source.slow <- struct{}{}
+	<-given
+	r.driver.signal()
+	<-source.reading // The first time is over.
+	if device, ok := r.driver.currentModel().GPU(uuid); !ok || !strings.Contains(device.Problem, "lost") {
+		t.Errorf("the lost GPU has the problem %q", device.Problem)
+	}
+	source.slow <- struct{}{}
 }
 
 func TestWithoutCountersPartitionsAreNotOfferedAndAnEventSaysWhy(t *testing.T) {

@@ -42,10 +42,13 @@ type rig struct {
 	// gatesOff are the API server's feature gates that are off.
 	gatesOff []string
 	// away is true while the API server does not answer.
-	away  atomic.Bool
-	conn  *grpc.ClientConn
-	stop  context.CancelFunc
-	ended chan error
+	away atomic.Bool
+	// wrap changes the driver's source of facts at the next start.
+	wrap   func(inventory.Source) inventory.Source
+	driver *Driver
+	conn   *grpc.ClientConn
+	stop   context.CancelFunc
+	ended  chan error
 }
 
 func newRig(t *testing.T, gpus ...string) *rig {
@@ -129,9 +132,12 @@ func (r *rig) start() {
 	_, ctx := ktesting.NewTestContext(r.t)
 	ctx, r.stop = context.WithCancel(ctx)
 	r.metrics = NewMetrics()
-	source := inventory.NewNVML(inventory.Options{Library: r.machine.NVML(), SysFS: r.machine.SysFS(), PollInterval: 20 * time.Millisecond})
+	var source inventory.Source = inventory.NewNVML(inventory.Options{Library: r.machine.NVML(), SysFS: r.machine.SysFS(), PollInterval: 20 * time.Millisecond})
+	if r.wrap != nil {
+		source = r.wrap(source)
+	}
 	d := New(r.config, Providers{Source: source, Library: r.machine.NVML(), Client: r.client, Metrics: r.metrics})
-	r.ended = make(chan error, 1)
+	r.driver, r.ended = d, make(chan error, 1)
 	go func() { r.ended <- d.Run(ctx) }()
 	var once sync.Once
 	halt := r.stop
