@@ -48,8 +48,7 @@ func eventKey(node Node) string {
 func (n *NVML) listen(ctx context.Context, key string) *eventListener {
 	logger := klog.FromContext(ctx)
 	l := &eventListener{key: key}
-	// The listener's own Init: the library must stay while it waits.
-	if ret := n.lib.Init(); ret != nvml.SUCCESS {
+	if !n.hold() {
 		return l
 	}
 	set, reporting := n.registerEvents(logger)
@@ -115,7 +114,19 @@ func uuidOf(reporting []reporter, dev nvml.Device) string {
 	return uuid
 }
 
+// hold is the listener's own Init: the library must stay while it waits.
+func (n *NVML) hold() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.listening = n.lib.Init() == nvml.SUCCESS
+	return n.listening
+}
+
+// release gives back what hold took.
 func (n *NVML) release(logger klog.Logger) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.listening = false
 	if ret := n.lib.Shutdown(); ret != nvml.SUCCESS && ret != nvml.ERROR_UNINITIALIZED {
 		logger.V(2).Info("NVML did not shut down", "reason", ret.Error())
 	}

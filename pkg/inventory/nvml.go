@@ -47,8 +47,9 @@ type NVML struct {
 
 	// mu is held while the hardware is read.
 	mu sync.Mutex
-	// initialized says whether the source holds an Init.
-	initialized bool
+	// initialized says whether the source holds an Init, and listening whether Watch
+	// holds another one to listen to events.
+	initialized, listening bool
 	// bound are the PCI addresses at the driver when NVML was initialised.
 	bound []string
 	// known are the GPUs that were read before, by PCI address.
@@ -119,8 +120,9 @@ func (n *NVML) read(ctx context.Context) Node {
 	logger := klog.FromContext(ctx)
 	var cured cures
 	xids := n.xids.all()
-	// NVML lists the GPUs that were there when it was initialised.
-	if bound := n.boundAddresses(); n.initialized && !slices.Equal(bound, n.bound) {
+	// NVML lists the GPUs that were there when it was initialised. While Watch listens
+	// it cannot be initialised again: Watch sees the change itself, and ends that.
+	if bound := n.boundAddresses(); n.initialized && !n.listening && !slices.Equal(bound, n.bound) {
 		logger.V(2).Info("The set of GPUs at the driver changed, initializing NVML again", "before", n.bound, "now", bound)
 		cured.unbound = slices.DeleteFunc(slices.Clone(n.bound), func(address string) bool { return slices.Contains(bound, address) })
 		n.shutdownLogged(logger)
