@@ -306,6 +306,32 @@ func TestDriverNameIsFollowed(t *testing.T) {
 	}
 }
 
+// TestThePluginMayDoWhatItDoesAndNoMore has what the plugin's code calls: the slices'
+// controller of k8s.io/dynamic-resource-allocation neither gets nor patches, the
+// status is written by server-side apply, and events are those of the core group.
+func TestThePluginMayDoWhatItDoesAndNoMore(t *testing.T) {
+	got := map[string][]string{}
+	for _, rule := range ofPlugin[*rbacv1.ClusterRole](t, "").Rules {
+		for _, group := range rule.APIGroups {
+			for _, resource := range rule.Resources {
+				got[group+"/"+resource] = append(got[group+"/"+resource], rule.Verbs...)
+			}
+		}
+	}
+	want := map[string][]string{
+		"resource.k8s.io/resourceclaims":        {"get"},
+		"resource.k8s.io/resourceclaims/status": {"patch"},
+		"resource.k8s.io/resourceclaims/driver": {"associated-node:patch"},
+		"resource.k8s.io/resourceslices":        {"list", "watch", "create", "update", "delete"},
+		"/pods":                                 {"get", "list", "watch"},
+		"/nodes":                                {"get"},
+		"/events":                               {"create", "patch"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("permissions (-want +got):\n%s", diff)
+	}
+}
+
 func TestExtendedResource(t *testing.T) {
 	for _, test := range []struct {
 		values string
