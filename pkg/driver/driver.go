@@ -327,6 +327,9 @@ func (d *Driver) publishAll(ctx context.Context) {
 			})
 			if err != nil && ctx.Err() == nil {
 				klog.FromContext(ctx).Error(err, "Devices could not be published")
+				d.updating.Lock()
+				d.published = nil // The next time they are published again, changed or not.
+				d.updating.Unlock()
 			}
 		}
 	}
