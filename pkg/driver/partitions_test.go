@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -259,15 +258,20 @@ func TestAGPUThatIsLostWhileTheDriverLooksAgainStaysTainted(t *testing.T) {
 		t.Fatal(err)
 	}
 	lost := source.read(t)
+	// Either who reads keeps others from taking over what was found, or it must not undo
+	// that.
+	free := r.driver.updating.TryLock()
+	if free {
+		r.driver.updating.Unlock()
+	}
 	given := make(chan struct{})
 	go func() {
 		defer close(given)
 		source.found <- lost
 		source.found <- lost // Taken when the first is done with.
 	}()
-	select {
-	case <-given:
-	case <-time.After(time.Second): // It waits for the one that looks again.
+	if free {
+		<-given
 	}
 	source.slow <- struct{}{}
 	<-given
