@@ -202,22 +202,30 @@ func TestWatchEndsWhileWaitingForEvents(t *testing.T) {
 	})
 }
 
-func TestPluggedInGPUIsSeenThoughEventsAreListenedTo(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var tree lockedFS
-		tree.set(sysFS("0000:07:00.0"))
-		lib := newFakeLibrary(plainGPU(uuid0, "00000000:07:00.0"))
-		// NVML lists a new GPU only after it was shut down by all and initialised.
-		pluggedIn := false
-		lib.InitFunc = wrapInit(lib, func(f *fakeLibrary) {
-			if pluggedIn && f.users == 0 {
-				f.devices = append(f.devices[:1:1], plainGPU(uuid1, "00000000:3B:00.0"))
-			}
-		})
-		w := watch(t, NewNVML(Options{Library: lib, SysFS: &tree}))
-		w.expect(t, "at start", report0)
+// slotted is a machine with a GPU and a free slot for another one.
+func slotted() (lib *fakeLibrary, tree *lockedFS, plugIn func()) {
+	tree = &lockedFS{}
+	tree.set(sysFS("0000:07:00.0"))
+	lib = newFakeLibrary(plainGPU(uuid0, "00000000:07:00.0"))
+	// NVML lists a new GPU only after it was shut down by all and initialised.
+	pluggedIn := false
+	lib.InitFunc = wrapInit(lib, func(f *fakeLibrary) {
+		if pluggedIn && f.users == 0 {
+			f.devices = append(f.devices[:1:1], plainGPU(uuid1, "00000000:3B:00.0"))
+		}
+	})
+	return lib, tree, func() {
 		lib.set(func(*fakeLibrary) { pluggedIn = true })
 		tree.set(sysFS("0000:07:00.0", "0000:3b:00.0"))
+	}
+}
+
+func TestPluggedInGPUIsSeenThoughEventsAreListenedTo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lib, tree, plugIn := slotted()
+		w := watch(t, NewNVML(Options{Library: lib, SysFS: tree}))
+		w.expect(t, "at start", report0)
+		plugIn()
 		time.Sleep(11 * time.Second)
 		w.expect(t, "after a GPU was plugged in", report01)
 		w.stop(t)
@@ -226,21 +234,11 @@ func TestPluggedInGPUIsSeenThoughEventsAreListenedTo(t *testing.T) {
 
 func TestPluggedInGPUIsSeenThoughSomebodyElseReadsFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var tree lockedFS
-		tree.set(sysFS("0000:07:00.0"))
-		lib := newFakeLibrary(plainGPU(uuid0, "00000000:07:00.0"))
-		// NVML lists a new GPU only after it was shut down by all and initialised.
-		pluggedIn := false
-		lib.InitFunc = wrapInit(lib, func(f *fakeLibrary) {
-			if pluggedIn && f.users == 0 {
-				f.devices = append(f.devices[:1:1], plainGPU(uuid1, "00000000:3B:00.0"))
-			}
-		})
-		source := NewNVML(Options{Library: lib, SysFS: &tree})
+		lib, tree, plugIn := slotted()
+		source := NewNVML(Options{Library: lib, SysFS: tree})
 		w := watch(t, source)
 		w.expect(t, "at start", report0)
-		lib.set(func(*fakeLibrary) { pluggedIn = true })
-		tree.set(sysFS("0000:07:00.0", "0000:3b:00.0"))
+		plugIn()
 		if _, err := source.Snapshot(t.Context()); err != nil {
 			t.Fatal(err)
 		}
