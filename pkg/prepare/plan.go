@@ -79,8 +79,8 @@ func checkAmounts(result resourceapi.DeviceRequestAllocationResult, target Targe
 }
 
 // usable fails if a device has a problem, or a share amounts that cannot be given: those
-// of a claim that is prepared were right when it got them. A container that only looks (admin
-// access) may look at a GPU with a problem, and who tolerates taints takes the
+// of a claim that is prepared were right when it got them. A container that only looks
+// (admin access) may look at a GPU with a problem, and who tolerates taints takes the
 // device as it is.
 func (p *Preparer) usable(devices []Device) error {
 	for _, d := range devices {
