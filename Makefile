@@ -30,11 +30,11 @@ test: ## Run all unit and integration tests with the race detector. Needs no roo
 
 .PHONY: test-scheduler
 test-scheduler: ## Compare the allocator with kube-scheduler's in 200,000 generated cases.
-	go test -count=1 -v -run '^TestAgainstKubeScheduler$$' ./pkg/allocator/internal/solver
+	go test -count=1 -v -run '^TestAgainstKubeScheduler$$' ./pkg/plan/allocator/internal/solver
 
 .PHONY: test-karpenter
 test-karpenter: ## Test what the catalog gives to Karpenter, with Karpenter itself.
-	cd pkg/catalog/karpenter && go test -race ./...
+	cd pkg/plan/catalog/karpenter && go test -race ./...
 	cd bench/allocator && go test ./...
 
 .PHONY: lint
@@ -55,8 +55,8 @@ bench: ## Measure prepare and unprepare of the real plugin, ownership and scrape
 	go build -o $(BIN)/ ./cmd/apportion-kubelet-plugin
 	cd e2e && go run ./cmd/bench --plugin ../$(BIN)/apportion-kubelet-plugin
 	@echo "Joining 100,000 claims with their pods, an event's way to a client, and a scrape of 8 GPUs x 26 fields x 16 owners of each:"
-	go test -run '^$$' -bench '^Benchmark(Join|Held|WatchEvent|Scrape|Change)$$' -benchmem ./pkg/ownership ./pkg/ownership/client ./pkg/exporter
-	go test -count=1 -v -run '^TestAScrapeCopiesNothing$$' ./pkg/exporter
+	go test -run '^$$' -bench '^Benchmark(Join|Held|WatchEvent|Scrape|Change)$$' -benchmem ./pkg/ownership ./pkg/ownership/client ./pkg/metrics/exporter
+	go test -count=1 -v -run '^TestAScrapeCopiesNothing$$' ./pkg/metrics/exporter
 
 .PHONY: bench-allocator
 bench-allocator: ## Measure the allocator beside kube-scheduler's and Karpenter's.

@@ -6,8 +6,8 @@ import (
 	"io"
 
 	"apportion.dev/apportion/bench/allocator/internal/trace"
-	"apportion.dev/apportion/pkg/allocator"
-	"apportion.dev/apportion/pkg/simulate"
+	"apportion.dev/apportion/pkg/plan/allocator"
+	"apportion.dev/apportion/pkg/plan/simulate"
 )
 
 // bestFit plans for traces of pods with both policies.

@@ -4,12 +4,12 @@ go 1.26.8
 
 replace (
 	apportion.dev/apportion => ../..
-	apportion.dev/apportion/pkg/catalog/karpenter => ../../pkg/catalog/karpenter
+	apportion.dev/apportion/pkg/plan/catalog/karpenter => ../../pkg/plan/catalog/karpenter
 )
 
 require (
 	apportion.dev/apportion v0.0.0
-	apportion.dev/apportion/pkg/catalog/karpenter v0.0.0
+	apportion.dev/apportion/pkg/plan/catalog/karpenter v0.0.0
 	github.com/go-logr/logr v1.4.4
 	github.com/google/go-cmp v0.7.0
 	k8s.io/api v0.37.2

@@ -16,9 +16,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"apportion.dev/apportion/cmd/internal/command"
-	"apportion.dev/apportion/pkg/fakegpu"
-	"apportion.dev/apportion/pkg/inventory"
-	"apportion.dev/apportion/pkg/memlimit"
+	"apportion.dev/apportion/pkg/fake/fakegpu"
+	"apportion.dev/apportion/pkg/gpu/inventory"
+	"apportion.dev/apportion/pkg/node/memlimit"
 )
 
 func main() { os.Exit(run(os.Args[1:], os.DirFS("/"), os.Stdin, os.Stdout, os.Stderr)) }

@@ -12,7 +12,7 @@ import (
 	logsapi "k8s.io/component-base/logs/api/v1"
 
 	"apportion.dev/apportion/cmd/internal/command"
-	"apportion.dev/apportion/pkg/gpumetrics"
+	"apportion.dev/apportion/pkg/metrics/gpumetrics"
 )
 
 // environment is the variables of a test, and no others.
@@ -141,6 +141,6 @@ func TestTheFlagsInTheManualAreTheProgramsFlags(t *testing.T) {
 		want.WriteString("| " + name + " | " + value + " | " + f.Usage + " |\n")
 	})
 	if got != want.String() {
-		t.Errorf("the table in testdata/metrics.md.tmpl of pkg/exporter is\n%s\nwant\n%s", got, want.String())
+		t.Errorf("the table in testdata/metrics.md.tmpl of pkg/metrics/exporter is\n%s\nwant\n%s", got, want.String())
 	}
 }

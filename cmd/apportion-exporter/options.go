@@ -20,10 +20,10 @@ import (
 	"k8s.io/klog/v2"
 
 	"apportion.dev/apportion/cmd/internal/service"
-	"apportion.dev/apportion/pkg/exporter"
-	"apportion.dev/apportion/pkg/fakegpu"
-	"apportion.dev/apportion/pkg/gpumetrics"
-	"apportion.dev/apportion/pkg/inventory"
+	"apportion.dev/apportion/pkg/fake/fakegpu"
+	"apportion.dev/apportion/pkg/gpu/inventory"
+	"apportion.dev/apportion/pkg/metrics/exporter"
+	"apportion.dev/apportion/pkg/metrics/gpumetrics"
 	"apportion.dev/apportion/pkg/ownership/client"
 )
 

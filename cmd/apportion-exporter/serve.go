@@ -13,7 +13,7 @@ import (
 	"github.com/prometheus/exporter-toolkit/web"
 	"k8s.io/klog/v2"
 
-	"apportion.dev/apportion/pkg/exporter"
+	"apportion.dev/apportion/pkg/metrics/exporter"
 )
 
 const (

@@ -17,10 +17,10 @@ import (
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
 	"apportion.dev/apportion/cmd/internal/service"
-	"apportion.dev/apportion/pkg/devicemodel"
-	"apportion.dev/apportion/pkg/driver"
-	"apportion.dev/apportion/pkg/fakegpu"
-	"apportion.dev/apportion/pkg/inventory"
+	"apportion.dev/apportion/pkg/fake/fakegpu"
+	"apportion.dev/apportion/pkg/gpu/devicemodel"
+	"apportion.dev/apportion/pkg/gpu/inventory"
+	"apportion.dev/apportion/pkg/node/driver"
 )
 
 const bootIDFile = "/proc/sys/kernel/random/boot_id"

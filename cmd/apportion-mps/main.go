@@ -11,7 +11,7 @@ import (
 
 	"apportion.dev/apportion/cmd/internal/command"
 	"apportion.dev/apportion/cmd/internal/service"
-	"apportion.dev/apportion/pkg/mps"
+	"apportion.dev/apportion/pkg/node/mps"
 )
 
 func main() { service.Main(run) }

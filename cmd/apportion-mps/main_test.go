@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"apportion.dev/apportion/cmd/internal/command"
-	"apportion.dev/apportion/pkg/fakegpu"
-	"apportion.dev/apportion/pkg/mps"
+	"apportion.dev/apportion/pkg/fake/fakegpu"
+	"apportion.dev/apportion/pkg/node/mps"
 )
 
 // environment is the variables of a test, and no others.

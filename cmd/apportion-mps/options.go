@@ -13,8 +13,8 @@ import (
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
 	"apportion.dev/apportion/cmd/internal/service"
-	"apportion.dev/apportion/pkg/fakegpu"
-	"apportion.dev/apportion/pkg/mps"
+	"apportion.dev/apportion/pkg/fake/fakegpu"
+	"apportion.dev/apportion/pkg/node/mps"
 )
 
 // folderName is the supervisor's folder in the driver's own one.

@@ -11,19 +11,19 @@ import (
 	logsapi "k8s.io/component-base/logs/api/v1"
 
 	"apportion.dev/apportion/cmd/internal/service"
-	"apportion.dev/apportion/pkg/webhook"
+	"apportion.dev/apportion/pkg/admission"
 )
 
 // options are the program's flags.
 type options struct {
-	config     webhook.Config
+	config     admission.Config
 	kubeconfig string
 	logging    *logsapi.LoggingConfiguration
 }
 
 func defaultOptions() *options {
 	return &options{
-		config: webhook.Config{
+		config: admission.Config{
 			DriverName: "gpu.apportion.dev", Address: ":8443", MetricsAddress: ":8080",
 			CertificateLifetime: 90 * 24 * time.Hour,
 		},
@@ -38,7 +38,7 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&c.ServiceName, "service-name", "", "Service by which the API server calls this program. Required.")
 	flags.StringVar(&c.SecretName, "secret-name", "", "Secret with the certificates; it must exist, and may be empty. Required.")
 	flags.StringVar(&c.ConfigurationName, "configuration-name", "", "ValidatingWebhookConfiguration whose caBundle is kept. Required.")
-	flags.StringVar(&c.Address, "address", c.Address, "Where reviews are answered, over TLS, at "+webhook.Path+".")
+	flags.StringVar(&c.Address, "address", c.Address, "Where reviews are answered, over TLS, at "+admission.Path+".")
 	flags.StringVar(&c.MetricsAddress, "metrics-address", c.MetricsAddress, "Where /metrics, /healthz and /readyz are served; empty for nowhere.")
 	flags.DurationVar(&c.CertificateLifetime, "certificate-lifetime", c.CertificateLifetime, "How long a serving certificate is valid; it is renewed when a third of that is left. That of its authority is valid 12 times as long.")
 	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "Kubeconfig file; the pod's service account is used if empty.")
@@ -66,5 +66,5 @@ func (o *options) run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("API server: %w", err)
 	}
-	return webhook.New(o.config, client, webhook.NewMetrics()).Run(ctx)
+	return admission.New(o.config, client, admission.NewMetrics()).Run(ctx)
 }

@@ -6,8 +6,8 @@ import (
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 
-	"apportion.dev/apportion/pkg/allocator"
-	"apportion.dev/apportion/pkg/simulate"
+	"apportion.dev/apportion/pkg/plan/allocator"
+	"apportion.dev/apportion/pkg/plan/simulate"
 )
 
 func newExplainCommand(name string) *cobra.Command { return newExplainCommandIn(name, connect) }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"apportion.dev/apportion/pkg/fakegpu"
+	"apportion.dev/apportion/pkg/fake/fakegpu"
 )
 
 // Environment variables in place of flags.

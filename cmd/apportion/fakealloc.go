@@ -13,8 +13,8 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"apportion.dev/apportion/pkg/fakegpu"
-	"apportion.dev/apportion/pkg/memlimit"
+	"apportion.dev/apportion/pkg/fake/fakegpu"
+	"apportion.dev/apportion/pkg/node/memlimit"
 )
 
 // errOutOfMemory ends the program with its own exit status.

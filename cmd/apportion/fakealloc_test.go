@@ -14,8 +14,8 @@ import (
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
-	"apportion.dev/apportion/pkg/fakegpu"
-	"apportion.dev/apportion/pkg/memlimit"
+	"apportion.dev/apportion/pkg/fake/fakegpu"
+	"apportion.dev/apportion/pkg/node/memlimit"
 )
 
 // limitedProbe is a probe in a container with a limit of 10 GiB on GPU 0.

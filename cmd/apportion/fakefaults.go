@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"apportion.dev/apportion/pkg/fakegpu"
+	"apportion.dev/apportion/pkg/fake/fakegpu"
 )
 
 func (o *fakeOptions) addCommand() *cobra.Command {

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"apportion.dev/apportion/pkg/fakegpu"
+	"apportion.dev/apportion/pkg/fake/fakegpu"
 )
 
 // printMachine prints a fake machine for people.

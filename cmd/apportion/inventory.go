@@ -13,9 +13,9 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"apportion.dev/apportion/pkg/devicemodel"
-	"apportion.dev/apportion/pkg/fakegpu"
-	"apportion.dev/apportion/pkg/inventory"
+	"apportion.dev/apportion/pkg/fake/fakegpu"
+	"apportion.dev/apportion/pkg/gpu/devicemodel"
+	"apportion.dev/apportion/pkg/gpu/inventory"
 )
 
 // inventoryOptions are the flags of "inventory".

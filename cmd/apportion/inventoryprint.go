@@ -5,8 +5,8 @@ import (
 	"io"
 	"strconv"
 
-	"apportion.dev/apportion/pkg/devicemodel"
-	"apportion.dev/apportion/pkg/inventory"
+	"apportion.dev/apportion/pkg/gpu/devicemodel"
+	"apportion.dev/apportion/pkg/gpu/inventory"
 )
 
 // printInventory prints what a node would publish for people.

@@ -13,8 +13,8 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"sigs.k8s.io/yaml"
 
-	"apportion.dev/apportion/pkg/fakegpu"
-	"apportion.dev/apportion/pkg/inventory"
+	"apportion.dev/apportion/pkg/fake/fakegpu"
+	"apportion.dev/apportion/pkg/gpu/inventory"
 )
 
 // The environment of whoever runs the tests must not count.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"apportion.dev/apportion/pkg/fakegpu"
+	"apportion.dev/apportion/pkg/fake/fakegpu"
 )
 
 // Exit codes.

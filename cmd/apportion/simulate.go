@@ -9,11 +9,11 @@ import (
 	"github.com/spf13/cobra"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 
-	"apportion.dev/apportion/pkg/allocator"
-	"apportion.dev/apportion/pkg/catalog"
-	"apportion.dev/apportion/pkg/simulate"
-	"apportion.dev/apportion/pkg/simulate/manifests"
-	"apportion.dev/apportion/pkg/simulate/typefile"
+	"apportion.dev/apportion/pkg/plan/allocator"
+	"apportion.dev/apportion/pkg/plan/catalog"
+	"apportion.dev/apportion/pkg/plan/simulate"
+	"apportion.dev/apportion/pkg/plan/simulate/manifests"
+	"apportion.dev/apportion/pkg/plan/simulate/typefile"
 )
 
 // errNotPlaced is for pods that have no place, which was said on stdout.

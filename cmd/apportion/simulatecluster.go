@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/pager"
 
-	"apportion.dev/apportion/pkg/simulate"
+	"apportion.dev/apportion/pkg/plan/simulate"
 )
 
 // clusterState is what a plan needs of a cluster.

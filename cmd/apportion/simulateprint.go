@@ -13,8 +13,8 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"apportion.dev/apportion/pkg/devicemodel"
-	"apportion.dev/apportion/pkg/simulate"
+	"apportion.dev/apportion/pkg/gpu/devicemodel"
+	"apportion.dev/apportion/pkg/plan/simulate"
 )
 
 // printPlan writes a plan for people: nodes, pods, pods without a place, and sums.

@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"apportion.dev/apportion/pkg/catalog"
-	"apportion.dev/apportion/pkg/devicemodel"
+	"apportion.dev/apportion/pkg/gpu/devicemodel"
+	"apportion.dev/apportion/pkg/plan/catalog"
 )
 
 // templatesOptions are the flags of "templates".

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"sigs.k8s.io/yaml"
 
-	"apportion.dev/apportion/pkg/catalog"
+	"apportion.dev/apportion/pkg/plan/catalog"
 )
 
 // ownTypes is a file of instance types.

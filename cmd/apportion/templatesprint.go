@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"apportion.dev/apportion/pkg/catalog"
+	"apportion.dev/apportion/pkg/plan/catalog"
 )
 
 // listedType is an instance type as the list shows it.

@@ -23,7 +23,7 @@ import (
 // faultPort is where the plugin built with fault points listens for them.
 const faultPort = 22381
 
-// The places in pkg/prepare where the process is killed: those a Prepare passes,
+// The places in pkg/node/prepare where the process is killed: those a Prepare passes,
 // and those an Unprepare passes.
 var (
 	preparePoints   = []string{"prepareAfterIntent", "prepareAfterSteps", "prepareAfterRecord"}
@@ -129,7 +129,7 @@ func sourceWithFaultPoints() (string, error) {
 			return "", fmt.Errorf("copy the driver's source: %w", err)
 		}
 	}
-	gofail := exec.Command("go", "tool", "gofail", "enable", "./pkg/prepare", "./pkg/mig")
+	gofail := exec.Command("go", "tool", "gofail", "enable", "./pkg/node/prepare", "./pkg/node/mig")
 	gofail.Dir = source
 	if output, err := gofail.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("gofail: %w\n%s", err, output)

@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"apportion.dev/apportion/e2e/cluster"
-	"apportion.dev/apportion/pkg/fakegpu"
+	"apportion.dev/apportion/pkg/fake/fakegpu"
 )
 
 // What nodes publish, and what their fake machines have.

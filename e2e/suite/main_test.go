@@ -25,7 +25,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"apportion.dev/apportion/e2e/cluster"
-	"apportion.dev/apportion/pkg/fakegpu"
+	"apportion.dev/apportion/pkg/fake/fakegpu"
 )
 
 const (

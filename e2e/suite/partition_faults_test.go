@@ -20,8 +20,8 @@ import (
 )
 
 // The places where a plugin that makes or removes a partition is killed, in the
-// order in which it passes them: those of pkg/prepare and, between the calls of
-// NVML, those of pkg/mig.
+// order in which it passes them: those of pkg/node/prepare and, between the calls of
+// NVML, those of pkg/node/mig.
 var (
 	partitionPreparePoints = []string{
 		"prepareAfterIntent", "migModeEnabled", "migGPUInstanceCreated", "migComputeInstanceCreated", "prepareAfterSteps", "prepareAfterRecord",

@@ -10,7 +10,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"apportion.dev/apportion/pkg/fakegpu"
+	"apportion.dev/apportion/pkg/fake/fakegpu"
 )
 
 // The taints of devices that must not be used.

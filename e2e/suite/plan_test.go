@@ -20,9 +20,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/utils/ptr"
 
-	"apportion.dev/apportion/pkg/allocator"
-	"apportion.dev/apportion/pkg/devicemodel"
-	"apportion.dev/apportion/pkg/simulate"
+	"apportion.dev/apportion/pkg/gpu/devicemodel"
+	"apportion.dev/apportion/pkg/plan/allocator"
+	"apportion.dev/apportion/pkg/plan/simulate"
 )
 
 // plannedWorkloads is how many workloads are planned, each with a seed of its own.

@@ -10,8 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
-	"apportion.dev/apportion/pkg/catalog"
-	"apportion.dev/apportion/pkg/simulate"
+	"apportion.dev/apportion/pkg/plan/catalog"
+	"apportion.dev/apportion/pkg/plan/simulate"
 )
 
 // workloadLabel is on the nodes and in the node selector of the pods of one workload.

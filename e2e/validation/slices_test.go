@@ -20,9 +20,9 @@ import (
 	_ "k8s.io/kubernetes/pkg/apis/resource/install" // registers the group with the scheme
 	registry "k8s.io/kubernetes/pkg/registry/resource/resourceslice"
 
-	"apportion.dev/apportion/pkg/devicemodel"
-	"apportion.dev/apportion/pkg/fakegpu"
-	"apportion.dev/apportion/pkg/inventory"
+	"apportion.dev/apportion/pkg/fake/fakegpu"
+	"apportion.dev/apportion/pkg/gpu/devicemodel"
+	"apportion.dev/apportion/pkg/gpu/inventory"
 )
 
 const (

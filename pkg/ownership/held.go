@@ -10,7 +10,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"apportion.dev/apportion/pkg/devicemodel"
+	"apportion.dev/apportion/pkg/gpu/devicemodel"
 )
 
 // Held is what claims hold of a driver's devices by their allocation, without who

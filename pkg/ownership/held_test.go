@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
-	"apportion.dev/apportion/pkg/devicemodel"
-	"apportion.dev/apportion/pkg/inventory"
+	"apportion.dev/apportion/pkg/gpu/devicemodel"
+	"apportion.dev/apportion/pkg/gpu/inventory"
 )
 
 // testSlices are of a GPU that can be partitioned, in the forms that slices may have.
@@ -208,7 +208,7 @@ func TestShareOfAPublishedDevice(t *testing.T) {
 	}
 }
 
-// The devices are those that pkg/devicemodel publishes: its counters say how large a
+// The devices are those that pkg/gpu/devicemodel publishes: its counters say how large a
 // partition is.
 func TestHeldOfAPublishedModel(t *testing.T) {
 	const uuid = "GPU-4f3a1b2c-0000-4000-8000-000000000001"

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 
-	"apportion.dev/apportion/pkg/devicemodel"
+	"apportion.dev/apportion/pkg/gpu/devicemodel"
 )
 
 // Published knows the devices of a driver as ResourceSlices have them.

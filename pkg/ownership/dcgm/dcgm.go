@@ -47,7 +47,7 @@ import (
 	"strconv"
 	"strings"
 
-	"apportion.dev/apportion/pkg/devicemodel"
+	"apportion.dev/apportion/pkg/gpu/devicemodel"
 	"apportion.dev/apportion/pkg/ownership"
 )
 

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"sync"
 
-	"apportion.dev/apportion/pkg/atomicfile"
+	"apportion.dev/apportion/internal/atomicfile"
 	"apportion.dev/apportion/pkg/ownership"
 )
 

@@ -8,7 +8,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/structured/schedulerapi"
 
 	"apportion.dev/apportion/bench/allocator/internal/setting"
-	"apportion.dev/apportion/pkg/allocator"
+	"apportion.dev/apportion/pkg/plan/allocator"
 )
 
 func apportion(s setting.Setting) (Start, error) {

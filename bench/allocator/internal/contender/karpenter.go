@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/karpenter/pkg/scheduling/dynamicresources"
 
 	"apportion.dev/apportion/bench/allocator/internal/setting"
-	"apportion.dev/apportion/pkg/catalog/karpenter"
+	"apportion.dev/apportion/pkg/plan/catalog/karpenter"
 )
 
 // nodePool is the name of the only NodePool.

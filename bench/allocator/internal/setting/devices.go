@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
-	"apportion.dev/apportion/pkg/allocator"
+	"apportion.dev/apportion/pkg/plan/allocator"
 )
 
 const (

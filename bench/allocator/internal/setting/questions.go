@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/dynamic-resource-allocation/structured/schedulerapi"
 
-	"apportion.dev/apportion/pkg/allocator"
+	"apportion.dev/apportion/pkg/plan/allocator"
 )
 
 // OneNode has 8 GPUs, of which the pod wants some.

@@ -1,6 +1,6 @@
 // Package setting makes the inputs on which allocators are compared.
 //
-// It knows the resource.k8s.io API and the model of pkg/allocator, and must not know who
+// It knows the resource.k8s.io API and the model of pkg/plan/allocator, and must not know who
 // is compared or how long anything takes.
 package setting
 
@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/structured/schedulerapi"
 
-	"apportion.dev/apportion/pkg/allocator"
+	"apportion.dev/apportion/pkg/plan/allocator"
 )
 
 // Setting is one question to an allocator: on how many of these can these claims be met?

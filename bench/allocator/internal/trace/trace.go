@@ -17,8 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"apportion.dev/apportion/bench/allocator/internal/setting"
-	"apportion.dev/apportion/pkg/catalog"
-	"apportion.dev/apportion/pkg/simulate"
+	"apportion.dev/apportion/pkg/plan/catalog"
+	"apportion.dev/apportion/pkg/plan/simulate"
 )
 
 // machineType has 8 GPUs that are used whole, in partitions or in shares.

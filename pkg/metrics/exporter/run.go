@@ -1,0 +1,218 @@
+package exporter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"apportion.dev/apportion/pkg/gpu/inventory"
+	"apportion.dev/apportion/pkg/metrics/gpumetrics"
+	"apportion.dev/apportion/pkg/ownership"
+)
+
+// Reader reads the values of a node's devices, as gpumetrics.Reader does.
+type Reader interface {
+	Read(ctx context.Context, node inventory.Node, now time.Time) gpumetrics.Sample
+}
+
+// Owners is where owners come from, as from the ownership service's client.
+type Owners interface {
+	// Run calls changed with the first owners and whenever they have changed, one call
+	// after the other, until the context ends.
+	Run(ctx context.Context, changed func(ownership.Snapshot))
+	// Current is the last good answer.
+	Current() (ownership.Snapshot, error)
+	// Errors counts failures to get one.
+	Errors() uint64
+}
+
+// ErrRestart says that only a new process can read the hardware.
+var ErrRestart = errors.New("the NVIDIA driver was replaced while this process held its library: it must be started again")
+
+// hungAfter is how long a sample may take before the hardware is taken for hung. NVML's
+// calls take up to seconds while a GPU is being reset.
+const hungAfter = 60 * time.Second
+
+// Run takes samples until the context ends, and returns when all that it started has
+// ended. Samples are taken at each interval, and at once when the devices or their
+// owners have changed. The error is nil, or ErrRestart.
+func (e *Exporter) Run(ctx context.Context, source inventory.Source, reader Reader, owners Owners) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	r := &runner{Exporter: e, source: source, reader: reader, owners: owners, wake: make(chan struct{}, 1)}
+	wg.Go(func() {
+		source.Watch(ctx, func(node inventory.Node) {
+			r.setNode(node)
+			r.signal()
+		})
+	})
+	wg.Go(func() {
+		owners.Run(ctx, func(s ownership.Snapshot) {
+			e.SetOwners(s, time.Now())
+			r.logProblem(ctx, s.Problem)
+			r.signal()
+		})
+	})
+	return r.loop(ctx)
+}
+
+// Healthy says why the exporter does not do its work; nil if it does.
+func (e *Exporter) Healthy() error {
+	e.publishing.Lock()
+	taken := e.current.taken
+	e.publishing.Unlock()
+	if taken.IsZero() {
+		taken = e.started
+	}
+	if age := time.Since(taken); age > e.o.Interval+hungAfter {
+		return fmt.Errorf("the hardware was not read for %s", age.Round(time.Second))
+	}
+	return nil
+}
+
+// runner is one Run.
+type runner struct {
+	*Exporter
+	source inventory.Source
+	reader Reader
+	owners Owners
+	// wake has room for one signal: who finds it full knows that a sample follows.
+	wake chan struct{}
+
+	nodeMu sync.Mutex
+	node   inventory.Node
+	// known is false before the first node.
+	known bool
+	// version grows with every node.
+	version uint64
+
+	// looked is for what the node was read anew. It belongs to loop.
+	looked wanted
+
+	// problem is the owners' last one. It belongs to Owners.Run.
+	problem string
+}
+
+// wanted is a state in which owners hold devices that the node does not have.
+type wanted struct {
+	holdings *holdings
+	version  uint64
+}
+
+func (r *runner) signal() {
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (r *runner) setNode(node inventory.Node) {
+	r.nodeMu.Lock()
+	defer r.nodeMu.Unlock()
+	r.node, r.known = node, true
+	r.version++
+}
+
+func (r *runner) currentNode() (node inventory.Node, version uint64, known bool) {
+	r.nodeMu.Lock()
+	defer r.nodeMu.Unlock()
+	return r.node, r.version, r.known
+}
+
+func (r *runner) loop(ctx context.Context) error {
+	ticker := time.NewTicker(r.o.Interval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		case <-r.wake:
+		}
+		if err := r.sample(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// sample reads the hardware and publishes what it says.
+func (r *runner) sample(ctx context.Context) error {
+	current, _ := r.owners.Current()
+	r.SetOwnership(current.Verified, r.owners.Errors())
+	node, known := r.lookForDevices(ctx)
+	switch {
+	case !known:
+		return nil
+	case node.RestartNeeded:
+		return ErrRestart
+	}
+	sample := r.reader.Read(ctx, node, time.Now())
+	if ctx.Err() == nil {
+		r.Update(sample)
+	}
+	return nil
+}
+
+// lookForDevices is the node, read anew if owners hold a partition that it does not
+// have: one that was made just now.
+func (r *runner) lookForDevices(ctx context.Context) (node inventory.Node, known bool) {
+	node, version, known := r.currentNode()
+	if !known {
+		return node, false
+	}
+	r.mu.Lock()
+	h := r.holdings
+	r.mu.Unlock()
+	state := wanted{h, version}
+	if h == nil || state == r.looked || !h.missing(node) {
+		return node, true
+	}
+	fresh, err := r.source.Snapshot(ctx)
+	if err != nil {
+		// The context has ended.
+		return node, true
+	}
+	r.setNode(fresh)
+	_, version, _ = r.currentNode()
+	r.looked = wanted{h, version}
+	return fresh, true
+}
+
+// missing says whether there are owners of partitions that the node does not have, on
+// GPUs that it has.
+func (h *holdings) missing(node inventory.Node) bool {
+	has := map[string]bool{}
+	for i := range node.GPUs {
+		gpu := &node.GPUs[i]
+		has[gpu.UUID] = true
+		for _, m := range gpu.MIG.Instances {
+			has[m.UUID], has[placeOf(gpu.UUID, m.ID)] = true, true
+		}
+	}
+	for i := range h.owners {
+		o := &h.owners[i]
+		if key := deviceOfOwner(o); isPartition(o) && key != "" && has[o.Device.ParentUUID] && !has[key] {
+			return true
+		}
+	}
+	return false
+}
+
+func (r *runner) logProblem(ctx context.Context, problem string) {
+	if problem == r.problem {
+		return
+	}
+	r.problem = problem
+	logger := klog.FromContext(ctx)
+	if problem == "" {
+		logger.Info("Owners are right again")
+		return
+	}
+	logger.Info("Owners may be stale or lack pods", "problem", problem)
+}
