@@ -16,6 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/dynamic-resource-allocation/deviceattribute"
 	"tags.cncf.io/container-device-interface/specs-go"
+
+	"apportion.dev/apportion/pkg/fake/fakeroot"
 )
 
 func cdi(t *testing.T, m *Machine) nvcdi.Interface {
@@ -65,7 +67,7 @@ func TestNvcdiFindsADriver(t *testing.T) {
 	skipWithoutDevices(t, m)
 	edits, err := cdi(t, m).GetCommonEdits()
 	must(t, err)
-	libraries := "/" + libraryDir + "/"
+	libraries := "/" + fakeroot.LibraryDir + "/"
 	want := []string{
 		"/usr/bin/nvidia-cuda-mps-control",
 		"/usr/bin/nvidia-smi",
@@ -125,11 +127,11 @@ func TestNvcdiFollowsAnotherDriverVersion(t *testing.T) {
 	if len(edits.Mounts) < 5 {
 		t.Errorf("only %d mounts", len(edits.Mounts))
 	}
-	target, err := os.Readlink(filepath.Join(m.DriverRoot(), libraryDir, "libcuda.so.1"))
+	target, err := os.Readlink(filepath.Join(m.DriverRoot(), fakeroot.LibraryDir, "libcuda.so.1"))
 	if err != nil || target != "libcuda.so.570.124.06" {
 		t.Errorf("libcuda.so.1 points to %s, %v", target, err)
 	}
-	old, err := filepath.Glob(filepath.Join(m.DriverRoot(), libraryDir, "*580.95.05"))
+	old, err := filepath.Glob(filepath.Join(m.DriverRoot(), fakeroot.LibraryDir, "*580.95.05"))
 	if err != nil || len(old) > 0 {
 		t.Errorf("old libraries %v, %v", old, err)
 	}
@@ -149,7 +151,7 @@ func TestReadersNeverSeeNoDriver(t *testing.T) {
 				return
 			default:
 			}
-			if _, err := os.ReadFile(filepath.Join(m.DriverRoot(), libraryDir, "libcuda.so.1")); err != nil {
+			if _, err := os.ReadFile(filepath.Join(m.DriverRoot(), fakeroot.LibraryDir, "libcuda.so.1")); err != nil {
 				t.Error(err)
 				return
 			}
@@ -244,7 +246,7 @@ func TestPartitionsLeaveTheDriversFoldersAlone(t *testing.T) {
 	m := newMachine(t, "a30")
 	files := func() (inodes []uint64) {
 		t.Helper()
-		for _, folder := range []string{"usr/bin", libraryDir, "dev"} {
+		for _, folder := range []string{"usr/bin", fakeroot.LibraryDir, "dev"} {
 			entries, err := os.ReadDir(filepath.Join(m.DriverRoot(), folder))
 			must(t, err)
 			for _, e := range entries {
@@ -272,7 +274,7 @@ func TestPartitionsLeaveTheDriversFoldersAlone(t *testing.T) {
 
 func TestCreateRemovesWhatAKilledProcessLeft(t *testing.T) {
 	m := newMachine(t, "t4")
-	left := filepath.Join(m.DriverRoot(), libraryDir, ".new-libcuda.so.1")
+	left := filepath.Join(m.DriverRoot(), fakeroot.LibraryDir, ".new-libcuda.so.1")
 	must(t, os.WriteFile(left, nil, 0o644))
 	_, err := Create(m.Dir(), Spec{Node: "node-a"})
 	must(t, err)
@@ -316,14 +318,14 @@ func TestLibrariesAreELF(t *testing.T) {
 		"libnvidia-ptxjitcompiler.so.1":    "libnvidia-ptxjitcompiler.so.1",
 		"libnvidia-allocator.so.580.95.05": "libnvidia-allocator.so.1",
 	} {
-		f, err := elf.Open(filepath.Join(m.DriverRoot(), libraryDir, file))
+		f, err := elf.Open(filepath.Join(m.DriverRoot(), fakeroot.LibraryDir, file))
 		must(t, err)
 		if f.Type != elf.ET_DYN {
 			t.Errorf("%s has type %s", file, f.Type)
 		}
 		must(t, f.Close())
 		// debug/elf looks for section headers, of which there are none.
-		data, err := os.ReadFile(filepath.Join(m.DriverRoot(), libraryDir, file))
+		data, err := os.ReadFile(filepath.Join(m.DriverRoot(), fakeroot.LibraryDir, file))
 		must(t, err)
 		if !strings.Contains(string(data), "\x00"+soname+"\x00") {
 			t.Errorf("%s has not the soname %s", file, soname)
@@ -340,7 +342,7 @@ func TestLdconfigIndexesTheLibraries(t *testing.T) {
 	}
 	m := newMachine(t, "t4")
 	cache := filepath.Join(t.TempDir(), "cache")
-	dir := filepath.Join(m.DriverRoot(), libraryDir)
+	dir := filepath.Join(m.DriverRoot(), fakeroot.LibraryDir)
 	// -N leaves the cache alone and -X the links: it only says what it finds.
 	out, err := exec.Command(ldconfig, "-v", "-N", "-X", "-C", cache, "-f", "/dev/null", dir).CombinedOutput()
 	must(t, err)

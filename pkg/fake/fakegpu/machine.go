@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"apportion.dev/apportion/pkg/fake/fakeroot"
 )
 
 // DefaultDriverVersion is the driver of a machine whose Spec names none.
@@ -30,14 +32,14 @@ type Spec struct {
 // several processes.
 type Machine struct {
 	store   *store
-	root    driverRoot
+	root    fakeroot.Root
 	library *library
 
-	// entries are those of the driver root as this process last left it, of the
+	// files are those of the driver root as this process last left it, of the
 	// state with that generation. They are used while updating is held, besides the
 	// store's lock, which keeps other processes out.
 	updating   sync.Mutex
-	entries    map[string]rootEntry
+	files      fakeroot.Files
 	generation uint64
 }
 
@@ -46,7 +48,7 @@ func machineAt(dir string) (*Machine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the folder of the fake machine: %w", err)
 	}
-	m := &Machine{store: &store{dir: dir}, root: driverRoot{dir: filepath.Join(dir, "root")}}
+	m := &Machine{store: &store{dir: dir}, root: fakeroot.Root{Dir: filepath.Join(dir, "root")}}
 	m.library = newLibrary(m)
 	return m, nil
 }
@@ -80,7 +82,7 @@ func Create(dir string, spec Spec) (machine *Machine, err error) {
 	case !errors.Is(err, fs.ErrNotExist):
 		return nil, err
 	}
-	if err := m.root.put(rootEntries(st)); err != nil {
+	if err := m.root.Put(st.rootFiles()); err != nil {
 		return nil, err
 	}
 	if existing == nil {
@@ -88,7 +90,7 @@ func Create(dir string, spec Spec) (machine *Machine, err error) {
 			return nil, err
 		}
 	}
-	if err := m.root.prune(rootEntries(st)); err != nil {
+	if err := m.root.Prune(st.rootFiles()); err != nil {
 		return nil, err
 	}
 	return m, nil
@@ -147,11 +149,11 @@ func (m *Machine) NVML() nvml.Interface { return m.library }
 
 // DriverRoot is the folder that looks like the root of a file system with an
 // NVIDIA driver.
-func (m *Machine) DriverRoot() string { return m.root.dir }
+func (m *Machine) DriverRoot() string { return m.root.Dir }
 
 // SysFS is the machine's sysfs, what a real one has under /sys.
 func (m *Machine) SysFS() fs.ReadLinkFS {
-	return dirFS{dir: filepath.Join(m.root.dir, "sys")}
+	return dirFS{dir: filepath.Join(m.root.Dir, "sys")}
 }
 
 // dirFS is os.DirFS with its ReadLink visible in the type.
@@ -195,20 +197,20 @@ func (m *Machine) update(change func(*state) error) (err error) {
 		}
 		return nil
 	}
-	before, after := m.entries, rootEntries(next)
+	before, after := m.files, next.rootFiles()
 	if before == nil || m.generation != current.Generation {
-		before = rootEntries(current)
+		before = current.rootFiles()
 	}
-	m.entries = nil
-	if err := m.root.put(changedEntries(before, after)); err != nil {
+	m.files = nil
+	if err := m.root.Put(after.ChangedFrom(before)); err != nil {
 		return err
 	}
 	if err := m.store.write(next); err != nil {
 		return err
 	}
-	if err := m.root.remove(droppedEntries(before, after)); err != nil {
+	if err := m.root.Remove(after.DroppedFrom(before)); err != nil {
 		return err
 	}
-	m.entries, m.generation = after, next.Generation
+	m.files, m.generation = after, next.Generation
 	return nil
 }

@@ -3,10 +3,12 @@ package fakegpu
 import (
 	"strconv"
 	"strings"
+
+	"apportion.dev/apportion/pkg/fake/fakeroot"
 )
 
 // MaxGPUs is the number of slots of a machine.
-const MaxGPUs = 16
+const MaxGPUs = fakeroot.MaxGPUs
 
 // ParseGPUs reads a list such as "h100-sxm5-80gb:8,l4:2" into one product name
 // per GPU. A product without a number counts once; an empty list and "none" are a

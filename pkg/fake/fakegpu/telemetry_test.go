@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"apportion.dev/apportion/pkg/fake/fakeroot"
 )
 
 func energyOf(t *testing.T, d nvml.Device) uint64 {
@@ -433,9 +435,9 @@ func TestAProgramSeesTheDevicesWhoseNodesItHas(t *testing.T) {
 	must(t, err)
 	for _, d := range st.present()[0].migDevices() {
 		if d.uuid == small {
-			node("nvidia-caps/" + fmt.Sprintf("nvidia-cap%d", giCapability(0, d.gi.ID)))
+			node("nvidia-caps/" + fmt.Sprintf("nvidia-cap%d", fakeroot.InstanceCapability(0, d.gi.ID)))
 			wantVisible()
-			node("nvidia-caps/" + fmt.Sprintf("nvidia-cap%d", giCapability(0, d.gi.ID)+1))
+			node("nvidia-caps/" + fmt.Sprintf("nvidia-cap%d", fakeroot.ComputeCapability(0, d.gi.ID, d.ci.ID)))
 		}
 	}
 	wantVisible(small)

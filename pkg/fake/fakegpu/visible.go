@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"apportion.dev/apportion/pkg/fake/fakeroot"
 )
 
 // findDevice looks a GPU up by index, UUID or PCI address, or a MIG device by its UUID,
@@ -59,8 +61,8 @@ func (v view) checkNodes(dev, migDevice string) error {
 	if !ok {
 		return nil
 	}
-	capability := giCapability(v.slot.number, partition.gi.ID)
-	for _, number := range []int{capability, capability + 1 + partition.ci.ID} {
+	minor, gi := v.slot.number, partition.gi.ID
+	for _, number := range []int{fakeroot.InstanceCapability(minor, gi), fakeroot.ComputeCapability(minor, gi, partition.ci.ID)} {
 		if _, err := os.Stat(filepath.Join(dev, "nvidia-caps", fmt.Sprintf("nvidia-cap%d", number))); err != nil {
 			return fmt.Errorf("no device: a node of MIG device %s is not here: %w", migDevice, err)
 		}
