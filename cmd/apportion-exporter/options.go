@@ -15,8 +15,6 @@ import (
 	"github.com/prometheus/exporter-toolkit/web"
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/validation"
-	logsapi "k8s.io/component-base/logs/api/v1"
-	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/klog/v2"
 
 	"apportion.dev/apportion/cmd/internal/service"
@@ -36,11 +34,9 @@ const (
 
 // options are the program's flags.
 type options struct {
-	driverName      string
-	pluginsDir      string
+	driver          service.Driver
 	ownershipSocket string
 	nodeName        string
-	driverRoot      string
 	nvmlLibrary     string
 	fakeMachine     string
 	collectors      string
@@ -49,7 +45,6 @@ type options struct {
 	podLabels       []string
 	address         string
 	webConfig       string
-	logging         *logsapi.LoggingConfiguration
 
 	// fields are the names of those that are exported.
 	fields []string
@@ -59,18 +54,16 @@ type options struct {
 
 func defaultOptions() *options {
 	return &options{
-		driverName: "gpu.apportion.dev", pluginsDir: kubeletplugin.KubeletPluginsDir, driverRoot: "/driver-root",
-		interval: time.Second, retainEnded: 5 * time.Minute, address: ":9400",
-		logging: logsapi.NewLoggingConfiguration(), listening: func(net.Addr) {},
+		driver: service.DefaultDriver(), interval: time.Second, retainEnded: 5 * time.Minute, address: ":9400",
+		listening: func(net.Addr) {},
 	}
 }
 
-func (o *options) addFlags(flags *pflag.FlagSet) {
-	flags.StringVar(&o.driverName, "driver-name", o.driverName, "Name of the DRA driver, the same as that of apportion-kubelet-plugin.")
-	flags.StringVar(&o.pluginsDir, "kubelet-plugins-directory-path", o.pluginsDir, "The kubelet's folder for plugins' data, in which the driver's folder has the socket ownership/ownership.sock.")
+// AddFlags adds the flags to a set.
+func (o *options) AddFlags(flags *pflag.FlagSet) {
+	o.driver.AddFlags(flags, ", in which the driver's folder has the socket ownership/ownership.sock.")
 	flags.StringVar(&o.ownershipSocket, "ownership-socket", "", "Socket at which the driver says who holds which device; that in --kubelet-plugins-directory-path if empty.")
 	flags.StringVar(&o.nodeName, "node-name", "", "Name of this node, for the label Hostname; the host's own if empty.")
-	flags.StringVar(&o.driverRoot, "container-driver-root", o.driverRoot, "Folder under which this program sees the NVIDIA driver's installation.")
 	flags.StringVar(&o.nvmlLibrary, "nvml-library", "", "Path of libnvidia-ml.so.1; searched for under --container-driver-root if empty.")
 	flags.StringVar(&o.fakeMachine, "fake-machine", "", `Folder of a fake machine made by "apportion fake create", whose GPUs are read in place of real ones.`)
 	flags.StringVarP(&o.collectors, "collectors", "f", "", `File with the fields to export, as lines "NAME, type, help" in DCGM's format; those of DCGM's default list that NVML can give if empty.`)
@@ -79,26 +72,13 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&o.podLabels, "pod-labels", nil, "Labels of pods, separated by commas, that the series of their devices get: app.kubernetes.io/name as label_app_kubernetes_io_name.")
 	flags.StringVar(&o.address, "web.listen-address", o.address, "Where /metrics and /healthz are served.")
 	flags.StringVar(&o.webConfig, "web.config.file", "", "File with settings for TLS and authentication, in the format of the Prometheus exporter toolkit; plain HTTP for all if empty.")
-	logsapi.AddFlags(o.logging, flags)
 }
 
-// complete checks the flags and works out what depends on them.
-func (o *options) complete(ctx context.Context) error {
-	var errs []error
-	for _, f := range []struct {
-		flag, path string
-		optional   bool
-	}{
-		{"--kubelet-plugins-directory-path", o.pluginsDir, false}, {"--container-driver-root", o.driverRoot, false},
-		{"--ownership-socket", o.ownershipSocket, true}, {"--fake-machine", o.fakeMachine, true},
-	} {
-		if !filepath.IsAbs(f.path) && !(f.optional && f.path == "") {
-			errs = append(errs, fmt.Errorf("%s %q: give an absolute path", f.flag, f.path))
-		}
-	}
-	if o.driverName == "" || o.driverName != filepath.Base(o.driverName) {
-		errs = append(errs, fmt.Errorf("--driver-name %q cannot be the name of a driver: give a DNS name, such as gpu.apportion.dev", o.driverName))
-	}
+// Complete checks the flags and works out what depends on them.
+func (o *options) Complete(ctx context.Context) error {
+	errs := []error{o.driver.Check(), service.CheckOptionalPaths(
+		service.Path{Flag: "--ownership-socket", Value: o.ownershipSocket}, service.Path{Flag: "--fake-machine", Value: o.fakeMachine},
+	)}
 	if o.interval < minInterval {
 		errs = append(errs, fmt.Errorf("--collect-interval %s: give at least %s", o.interval, minInterval))
 	}
@@ -116,12 +96,12 @@ func (o *options) complete(ctx context.Context) error {
 	if err := web.Validate(o.webConfig); err != nil {
 		errs = append(errs, fmt.Errorf("--web.config.file %s: %w", o.webConfig, err))
 	}
-	return errors.Join(append(errs, service.CheckLogging(o.logging), o.defaultNames(), o.readFields(ctx))...)
+	return errors.Join(append(errs, o.defaultNames(), o.readFields(ctx))...)
 }
 
 func (o *options) defaultNames() error {
 	if o.ownershipSocket == "" {
-		o.ownershipSocket = filepath.Join(o.pluginsDir, o.driverName, socketName)
+		o.ownershipSocket = filepath.Join(o.driver.Folder(), socketName)
 	}
 	if o.nodeName != "" {
 		return nil
@@ -158,8 +138,8 @@ func (o *options) readFields(ctx context.Context) error {
 	return nil
 }
 
-// run wires the exporter and serves until ctx ends.
-func (o *options) run(ctx context.Context) (err error) {
+// Run wires the exporter and serves until ctx ends.
+func (o *options) Run(ctx context.Context) (err error) {
 	library, sysfs, err := o.hardware()
 	if err != nil {
 		return err
@@ -198,7 +178,7 @@ func (o *options) hardware() (nvml.Interface, fs.ReadLinkFS, error) {
 	if !ok {
 		return nil, nil, errors.New("this Go release cannot read links below /sys")
 	}
-	return inventory.OpenLibrary(o.nvmlLibrary, o.driverRoot), sysfs, nil
+	return inventory.OpenLibrary(o.nvmlLibrary, o.driver.Root), sysfs, nil
 }
 
 // oneLine is an error of several lines in one, for an HTTP answer.

@@ -29,23 +29,23 @@ import (
 	ownershipserver "apportion.dev/apportion/pkg/ownership/server"
 )
 
-// program is a running exporter.
-type program struct {
+// running is an exporter that runs.
+type running struct {
 	address string
 	end     func() error
 }
 
-func start(t *testing.T, o *options) *program {
+func start(t *testing.T, o *options) *running {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	o.address = "localhost:0"
 	address, ended := make(chan net.Addr, 1), make(chan error, 1)
 	o.listening = func(a net.Addr) { address <- a }
-	if err := o.complete(ctx); err != nil {
+	if err := o.Complete(ctx); err != nil {
 		t.Fatal(err)
 	}
-	go func() { ended <- o.run(ctx) }()
-	p := &program{}
+	go func() { ended <- o.Run(ctx) }()
+	p := &running{}
 	p.end = sync.OnceValue(func() error {
 		cancel()
 		return <-ended
@@ -64,7 +64,7 @@ func start(t *testing.T, o *options) *program {
 	return p
 }
 
-func (p *program) get(t *testing.T, client *http.Client, url, password string) (int, string) {
+func (p *running) get(t *testing.T, client *http.Client, url, password string) (int, string) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
 	if err != nil {
@@ -85,7 +85,7 @@ func (p *program) get(t *testing.T, client *http.Client, url, password string) (
 }
 
 // until scrapes until the metrics are as wanted.
-func (p *program) until(t *testing.T, what string, wanted func(line string) bool) {
+func (p *running) until(t *testing.T, what string, wanted func(line string) bool) {
 	t.Helper()
 	body := ""
 	for t.Context().Err() == nil {
@@ -147,7 +147,7 @@ func TestTheGPUsOfAFakeMachineAreExportedWithTheirOwners(t *testing.T) {
 	service.Set([]ownership.Owner{holder(summary.GPUs[0].UUID, "a")}, "", time.Now())
 
 	o := defaultOptions()
-	o.driverName, o.pluginsDir, o.fakeMachine, o.nodeName, o.interval = "gpu.example.com", folder, m.Dir(), "node-a", time.Hour
+	o.driver.Name, o.driver.PluginsDir, o.fakeMachine, o.nodeName, o.interval = "gpu.example.com", folder, m.Dir(), "node-a", time.Hour
 	p := start(t, o)
 	series := func(name string, parts ...string) func(string) bool {
 		return func(line string) bool {
@@ -178,7 +178,7 @@ func TestScrapesWithTLSAndAPassword(t *testing.T) {
 	}
 	certificate, key, roots := selfSigned(t)
 	o := defaultOptions()
-	o.pluginsDir, o.fakeMachine = "/nonexistent", m.Dir()
+	o.driver.PluginsDir, o.fakeMachine = "/nonexistent", m.Dir()
 	// The password is "secret".
 	o.webConfig = file(t, "web.yml", fmt.Sprintf("tls_server_config: {cert_file: %s, key_file: %s}\nbasic_auth_users: {prometheus: %s}\n",
 		certificate, key, "$2a$04$hqXVG/BYliB9nwu8j.G0T.aKMmmg958ljrnMuwlcEd3zzucICEkYO"))
@@ -204,14 +204,14 @@ func TestAnAddressInUseIsSaid(t *testing.T) {
 	defer listener.Close()
 	o := defaultOptions()
 	o.fakeMachine, o.address = m.Dir(), listener.Addr().String()
-	if err := o.complete(t.Context()); err != nil {
+	if err := o.Complete(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := o.run(t.Context()); err == nil || !strings.Contains(err.Error(), "--web.listen-address") {
+	if err := o.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "--web.listen-address") {
 		t.Error(err)
 	}
 	o.fakeMachine = "/nonexistent"
-	if err := o.run(t.Context()); err == nil || !strings.Contains(err.Error(), "/nonexistent") {
+	if err := o.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "/nonexistent") {
 		t.Error(err)
 	}
 }

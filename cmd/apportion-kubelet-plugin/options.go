@@ -13,7 +13,6 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/kubernetes"
-	logsapi "k8s.io/component-base/logs/api/v1"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
 	"apportion.dev/apportion/cmd/internal/service"
@@ -35,7 +34,6 @@ type options struct {
 	sharing      sharingOptions
 	ignoreXIDs   []int
 	pollInterval time.Duration
-	logging      *logsapi.LoggingConfiguration
 }
 
 func defaultOptions() *options {
@@ -48,11 +46,11 @@ func defaultOptions() *options {
 			HealthcheckPort: 51515, MetricsAddress: ":8080", Ownership: true,
 		},
 		pollInterval: 10 * time.Second,
-		logging:      logsapi.NewLoggingConfiguration(),
 	}
 }
 
-func (o *options) addFlags(flags *pflag.FlagSet) {
+// AddFlags adds the flags to a set.
+func (o *options) AddFlags(flags *pflag.FlagSet) {
 	c := &o.config
 	flags.StringVar(&c.NodeName, "node-name", c.NodeName, "Name of this node, and of its pool of devices. Required.")
 	flags.StringVar(&c.DriverName, "driver-name", c.DriverName, "Name of the DRA driver in ResourceSlices and claims.")
@@ -77,50 +75,34 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 	o.sharing.addFlags(flags)
 	flags.IntSliceVar(&o.ignoreXIDs, "ignore-xids", nil, "Xid errors after which a GPU is still used, beside those that are an application's own fault.")
 	flags.DurationVar(&o.pollInterval, "poll-interval", o.pollInterval, "How often the hardware is read again when it sends no events.")
-	logsapi.AddFlags(o.logging, flags)
 }
 
-// complete checks the flags and works out what depends on them.
-func (o *options) complete() error {
-	var errs []error
+// Complete checks the flags and works out what depends on them.
+func (o *options) Complete(context.Context) error {
+	errs := []error{service.CheckPaths(
+		service.Path{Flag: "--cdi-root", Value: o.config.CDIRoot},
+		service.Path{Flag: "--kubelet-plugins-directory-path", Value: o.config.PluginsDir},
+		service.Path{Flag: "--kubelet-registrar-directory-path", Value: o.config.RegistrarDir},
+		service.Path{Flag: "--nvidia-driver-root", Value: o.config.HostDriverRoot},
+		service.Path{Flag: "--container-driver-root", Value: o.config.DriverRoot},
+	), service.CheckOptionalPaths(
+		service.Path{Flag: "--fake-machine", Value: o.fakeMachine},
+		service.Path{Flag: "--dcgm-job-mapping-dir", Value: o.config.DCGMJobMappingDir},
+		service.Path{Flag: "--kubelet-pods-socket", Value: o.config.KubeletPodsSocket},
+	)}
 	if o.pollInterval <= 0 {
 		errs = append(errs, fmt.Errorf("--poll-interval %s: give a duration above zero, such as 10s", o.pollInterval))
-	}
-	for _, f := range []struct{ flag, path string }{
-		{"--cdi-root", o.config.CDIRoot},
-		{"--kubelet-plugins-directory-path", o.config.PluginsDir},
-		{"--kubelet-registrar-directory-path", o.config.RegistrarDir},
-		{"--nvidia-driver-root", o.config.HostDriverRoot},
-		{"--container-driver-root", o.config.DriverRoot},
-	} {
-		if !filepath.IsAbs(f.path) {
-			errs = append(errs, fmt.Errorf("%s %q: give an absolute path", f.flag, f.path))
-		}
-	}
-	for _, f := range []struct{ flag, path string }{
-		{"--fake-machine", o.fakeMachine},
-		{"--dcgm-job-mapping-dir", o.config.DCGMJobMappingDir},
-		{"--kubelet-pods-socket", o.config.KubeletPodsSocket},
-	} {
-		if f.path != "" && !filepath.IsAbs(f.path) {
-			errs = append(errs, fmt.Errorf("%s %q: give an absolute path", f.flag, f.path))
-		}
 	}
 	if o.config.KubeletPodsSocket == "" {
 		o.config.KubeletPodsSocket = podsSocket(o.config.PluginsDir)
 	}
-	errs = append(errs, service.CheckLogging(o.logging))
 	o.config.Policy = devicemodel.Policy{Exclude: o.exclude, MemoryEnforcement: memoryEnforcement(o.fakeMachine != "")}
 	errs = append(errs, o.sharing.apply(&o.config.Policy))
 	o.config.LimitHookArgs = []string{"--driver-root", o.config.HostDriverRoot}
 	if o.fakeMachine != "" {
 		o.config.LimitHookArgs = []string{"--fake-machine", o.fakeMachine}
 	}
-	errs = append(errs, o.config.Validate())
-	if err := errors.Join(errs...); err != nil {
-		return err
-	}
-	return service.ApplyLogging(o.logging)
+	return errors.Join(append(errs, o.config.Validate())...)
 }
 
 // podsSocket is where the kubelet serves its pods: in its root folder, as the plugins'
@@ -129,8 +111,8 @@ func podsSocket(plugins string) string {
 	return filepath.Join(filepath.Dir(filepath.Clean(plugins)), "pods-api", "pods-api.sock")
 }
 
-// run wires the driver and serves until ctx ends.
-func (o *options) run(ctx context.Context) error {
+// Run wires the driver and serves until ctx ends.
+func (o *options) Run(ctx context.Context) error {
 	bootID, err := os.ReadFile(bootIDFile)
 	if err != nil {
 		return fmt.Errorf("identify this boot: %w", err)

@@ -9,66 +9,32 @@ import (
 	"testing"
 
 	"github.com/fsnotify/fsnotify"
-	"github.com/spf13/pflag"
 
-	"apportion.dev/apportion/cmd/internal/command"
+	"apportion.dev/apportion/cmd/internal/service"
+	"apportion.dev/apportion/cmd/internal/servicetest"
 	"apportion.dev/apportion/pkg/fake/fakegpu"
 	"apportion.dev/apportion/pkg/node/mps"
 )
 
-// environment is the variables of a test, and no others.
-type environment map[string]string
-
-func (e environment) lookup(name string) (string, bool) {
-	value, ok := e[name]
-	return value, ok
-}
+func program() service.Program { return newProgram(defaultOptions()) }
 
 func TestABadCallIsOneLineAndStatusTwo(t *testing.T) {
-	for _, test := range []struct {
-		name string
-		args []string
-		env  environment
-		want []string // Parts of the line.
-	}{
-		{"unknown flag", []string{"--driver=a"}, nil, []string{"unknown flag: --driver"}},
-		{"argument", []string{"serve"}, nil, []string{`"serve"`, "--help"}},
-		{"driver name", []string{"--driver-name=../a"}, nil, []string{`--driver-name "../a"`}},
-		{"relative paths", []string{"--kubelet-plugins-directory-path=p", "--container-driver-root=r", "--fake-machine=m"}, nil, []string{`"p"`, `"r"`, `"m"`, "absolute"}},
-		{"amount", []string{"--shared-memory=much"}, nil, []string{"--shared-memory", `"much"`}},
-		{"small amount", []string{"--shared-memory=1Ki"}, nil, []string{"--shared-memory 1Ki", "1Mi"}},
-		{"log format", []string{"--logging-format=xml"}, nil, []string{"xml", "text", "json"}},
-		{"variable", nil, environment{"MULTI_USER": "perhaps"}, []string{"MULTI_USER", `"perhaps"`}},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			var stderr bytes.Buffer
-			if code := run(t.Context(), test.args, test.env.lookup, &stderr); code != 2 {
-				t.Errorf("exit status is %d, want 2", code)
-			}
-			if got := stderr.String(); strings.Count(got, "\n") != 1 || !strings.HasPrefix(got, "apportion-mps: ") {
-				t.Errorf("output is %q, want one line", got)
-			}
-			for _, want := range test.want {
-				if !strings.Contains(stderr.String(), want) {
-					t.Errorf("output is %q, want one with %q", stderr.String(), want)
-				}
-			}
-		})
-	}
+	servicetest.RefusesBadCalls(t, program,
+		servicetest.Bad("unknown flag", []string{"--driver=a"}, nil, "unknown flag: --driver"),
+		servicetest.Bad("argument", []string{"serve"}, nil, `"serve"`, "--help"),
+		servicetest.Bad("driver name", []string{"--driver-name=../a"}, nil, `--driver-name "../a"`),
+		servicetest.Bad("relative paths", []string{"--kubelet-plugins-directory-path=p", "--container-driver-root=r", "--fake-machine=m"}, nil, `"p"`, `"r"`, `"m"`, "absolute"),
+		servicetest.Bad("amount", []string{"--shared-memory=much"}, nil, "--shared-memory", `"much"`),
+		servicetest.Bad("small amount", []string{"--shared-memory=1Ki"}, nil, "--shared-memory 1Ki", "1Mi"),
+		servicetest.Bad("log format", []string{"--logging-format=xml"}, nil, "xml", "text", "json"),
+		servicetest.Bad("variable", nil, servicetest.Environment{"MULTI_USER": "perhaps"}, "MULTI_USER", `"perhaps"`),
+	)
 }
 
 func TestSettingsComeFromFlagsThenFromTheEnvironment(t *testing.T) {
 	o := defaultOptions()
-	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
-	o.addFlags(flags)
-	if err := flags.Parse([]string{"--driver-name=from-flag"}); err != nil {
-		t.Fatal(err)
-	}
-	env := environment{"DRIVER_NAME": "from-variable", "MULTI_USER": "false", "SHARED_MEMORY": "64Mi", "HELP": "1"}
-	if err := command.FromEnvironment(flags, env.lookup); err != nil {
-		t.Fatal(err)
-	}
-	if o.driverName != "from-flag" || o.multiUser || o.sharedMemory.Value() != 64<<20 || o.driverRoot != "/driver-root" {
+	servicetest.Parse(t, o, []string{"--driver-name=from-flag"}, servicetest.Environment{"DRIVER_NAME": "from-variable", "MULTI_USER": "false", "SHARED_MEMORY": "64Mi", "HELP": "1"})
+	if o.driver.Name != "from-flag" || o.multiUser || o.sharedMemory.Value() != 64<<20 || o.driver.Root != "/driver-root" {
 		t.Errorf("%+v", o)
 	}
 }
@@ -104,7 +70,7 @@ func TestDaemonsOfAFakeMachineRunUntilTheProgramIsToldToEnd(t *testing.T) {
 	var stderr bytes.Buffer
 	ended := make(chan int, 1)
 	go func() {
-		ended <- run(ctx, []string{"--kubelet-plugins-directory-path=" + plugins, "--driver-name=gpu.example.com", "--fake-machine=" + m.Dir()}, environment{}.lookup, &stderr)
+		ended <- program().Execute(ctx, []string{"--kubelet-plugins-directory-path=" + plugins, "--driver-name=gpu.example.com", "--fake-machine=" + m.Dir()}, servicetest.Environment{}.Lookup, &stderr)
 	}()
 	socket := filepath.Join(folder, mps.SocketName)
 	for {
@@ -124,7 +90,7 @@ func TestDaemonsOfAFakeMachineRunUntilTheProgramIsToldToEnd(t *testing.T) {
 
 func TestAFailureIsOneLineAndStatusOne(t *testing.T) {
 	var stderr bytes.Buffer
-	if code := run(t.Context(), []string{"enter", "{"}, environment{}.lookup, &stderr); code != 1 || strings.Count(stderr.String(), "\n") != 1 {
+	if code := program().Execute(t.Context(), []string{"enter", "{"}, servicetest.Environment{}.Lookup, &stderr); code != 1 || strings.Count(stderr.String(), "\n") != 1 {
 		t.Errorf("status %d, output %q", code, stderr.String())
 	}
 }
@@ -132,7 +98,7 @@ func TestAFailureIsOneLineAndStatusOne(t *testing.T) {
 func TestAFakeMachineMustBeThere(t *testing.T) {
 	o := defaultOptions()
 	o.fakeMachine = "/nonexistent"
-	if err := o.run(t.Context()); err == nil || !strings.Contains(err.Error(), "/nonexistent") {
+	if err := o.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "/nonexistent") {
 		t.Error(err)
 	}
 }

@@ -1,83 +1,46 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
-	"strings"
 	"testing"
 
-	"github.com/spf13/pflag"
-
-	"apportion.dev/apportion/cmd/internal/command"
+	"apportion.dev/apportion/cmd/internal/service"
+	"apportion.dev/apportion/cmd/internal/servicetest"
 )
 
-// environment is the variables of a test, and no others.
-type environment map[string]string
-
-func (e environment) lookup(name string) (string, bool) {
-	value, ok := e[name]
-	return value, ok
-}
+func program() service.Program { return newProgram(defaultOptions()) }
 
 func TestABadCallIsOneLineAndStatusTwo(t *testing.T) {
 	named := func(more ...string) []string {
 		return append([]string{"--namespace=gpus", "--service-name=w", "--secret-name=w", "--configuration-name=w"}, more...)
 	}
-	for _, test := range []struct {
-		name string
-		args []string
-		env  environment
-		want []string // Parts of the line.
-	}{
-		{"unknown flag", []string{"--servce=a"}, nil, []string{"unknown flag: --servce"}},
-		{"argument", []string{"serve"}, nil, []string{`"serve"`, "--help"}},
-		{"nothing", nil, nil, []string{"--namespace", "SERVICE_NAME", "--secret-name", "CONFIGURATION_NAME"}},
-		{"driver name", named("--driver-name=GPU"), nil, []string{`--driver-name "GPU"`}},
-		{"no driver name", named("--driver-name="), nil, []string{"--driver-name is required"}},
-		{"address", named("--address=8443"), nil, []string{`--address "8443"`}},
-		{"no address", named("--address="), nil, []string{`--address ""`}},
-		{"metrics address", named("--metrics-address=x"), nil, []string{`--metrics-address "x"`}},
-		{"lifetime", named("--certificate-lifetime=1s"), nil, []string{"--certificate-lifetime 1s", "1m0s"}},
-		{"lifetime without a unit", named(), environment{"CERTIFICATE_LIFETIME": "90"}, []string{"CERTIFICATE_LIFETIME", `"90"`}},
-		{"log format", named("--logging-format=xml"), nil, []string{"xml", "text", "json"}},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			var stderr bytes.Buffer
-			if code := run(t.Context(), test.args, test.env.lookup, &stderr); code != 2 {
-				t.Errorf("exit status is %d, want 2", code)
-			}
-			if got := stderr.String(); strings.Count(got, "\n") != 1 || !strings.HasPrefix(got, "apportion-webhook: ") {
-				t.Errorf("output is %q, want one line", got)
-			}
-			for _, want := range test.want {
-				if !strings.Contains(stderr.String(), want) {
-					t.Errorf("output is %q, want one with %q", stderr.String(), want)
-				}
-			}
-		})
-	}
+	servicetest.RefusesBadCalls(t, program,
+		servicetest.Bad("unknown flag", []string{"--servce=a"}, nil, "unknown flag: --servce"),
+		servicetest.Bad("argument", []string{"serve"}, nil, `"serve"`, "--help"),
+		servicetest.Bad("nothing", nil, nil, "--namespace", "SERVICE_NAME", "--secret-name", "CONFIGURATION_NAME"),
+		servicetest.Bad("driver name", named("--driver-name=GPU"), nil, `--driver-name "GPU"`),
+		servicetest.Bad("no driver name", named("--driver-name="), nil, "--driver-name is required"),
+		servicetest.Bad("address", named("--address=8443"), nil, `--address "8443"`),
+		servicetest.Bad("no address", named("--address="), nil, `--address ""`),
+		servicetest.Bad("metrics address", named("--metrics-address=x"), nil, `--metrics-address "x"`),
+		servicetest.Bad("lifetime", named("--certificate-lifetime=1s"), nil, "--certificate-lifetime 1s", "1m0s"),
+		servicetest.Bad("lifetime without a unit", named(), servicetest.Environment{"CERTIFICATE_LIFETIME": "90"}, "CERTIFICATE_LIFETIME", `"90"`),
+		servicetest.Bad("log format", named("--logging-format=xml"), nil, "xml", "text", "json"),
+	)
 }
 
 func TestSettingsComeFromFlagsThenFromTheEnvironment(t *testing.T) {
 	o := defaultOptions()
-	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
-	o.addFlags(flags)
-	if err := flags.Parse([]string{"--namespace=from-flag", "--service-name=s"}); err != nil {
-		t.Fatal(err)
-	}
-	env := environment{
+	servicetest.Parse(t, o, []string{"--namespace=from-flag", "--service-name=s"}, servicetest.Environment{
 		"NAMESPACE": "from-variable", "SECRET_NAME": "secret", "CONFIGURATION_NAME": "configuration", "DRIVER_NAME": "gpu.example.com",
-		"METRICS_ADDRESS": "", "CERTIFICATE_LIFETIME": "24h", "V": "4", "HOSTNAME": "x", "HELP": "1",
-	}
-	if err := command.FromEnvironment(flags, env.lookup); err != nil {
-		t.Fatal(err)
-	}
+		"METRICS_ADDRESS": "", "CERTIFICATE_LIFETIME": "24h", "HOSTNAME": "x", "HELP": "1",
+	})
 	c := o.config
-	got := fmt.Sprint(c, o.logging.Verbosity)
-	if want := "{gpu.example.com from-flag s secret configuration :8443  24h0m0s} 4"; got != want {
+	got := fmt.Sprint(c)
+	if want := "{gpu.example.com from-flag s secret configuration :8443  24h0m0s}"; got != want {
 		t.Errorf("settings are %s, want %s", got, want)
 	}
-	if err := o.complete(); err != nil {
+	if err := o.Complete(t.Context()); err != nil {
 		t.Error(err)
 	}
 }

@@ -53,8 +53,7 @@ func NoArguments(_ *cobra.Command, args []string) error {
 }
 
 // FromEnvironment sets flags that were not given from the environment. There is one
-// rule for all, so KUBECONFIG, which other programs read too, is --kubeconfig here:
-// who sets it for this program means it.
+// rule for all of them, so KUBECONFIG, which other programs read too, is --kubeconfig.
 func FromEnvironment(flags *pflag.FlagSet, lookup func(string) (string, bool)) error {
 	var errs []error
 	flags.VisitAll(func(f *pflag.Flag) {
@@ -73,5 +72,5 @@ func FromEnvironment(flags *pflag.FlagSet, lookup func(string) (string, bool)) e
 
 // environmentName is the environment variable of a flag.
 func environmentName(flag string) string {
-	return strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+	return strings.ToUpper(strings.NewReplacer("-", "_", ".", "_").Replace(flag))
 }
