@@ -1,204 +1,105 @@
 package image
 
 import (
+	"bufio"
 	"bytes"
 	"debug/elf"
+	"errors"
 	"fmt"
+	"io"
+	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 )
 
-// libraries finds what the dynamic ELF files among programs need to start: the
-// loader each names (PT_INTERP), the libraries each names (DT_NEEDED) and, in
-// turn, those that these name. Files that are not ELF, or are static, need
-// nothing. extra are sonames that are needed besides, if any program is
-// dynamic. The result is sorted by path.
+// libraries finds what the dynamic ELF files among programs need to start on this
+// machine, the loader included, as the loader itself does (ldd). Files that are not
+// ELF, or are static, need nothing. extra are sonames of the C library's own parts
+// that are needed besides, if any program is dynamic. The result is sorted by path.
+//
+// A library that the loader finds by its cache or by the program's run path is put
+// beside the C library, where the loader looks without either.
 func libraries(programs, extra []string) ([]File, error) {
-	search := newSearch(defaultFolders(), "/etc/ld.so.conf")
-	seen := map[string]bool{}
+	found := map[string]File{}
 	for _, program := range programs {
-		object, err := readObject(program)
+		dynamic, err := isDynamic(program)
 		if err != nil {
 			return nil, err
 		}
-		if object == nil || object.interpreter == "" {
+		if !dynamic {
 			continue
 		}
-		object.needed = append(object.needed, extra...)
-		search.add(File{Path: object.interpreter, Source: object.interpreter})
-		if err := search.resolve(object, seen); err != nil {
-			return nil, err
+		// LC_ALL keeps "not found" untranslated.
+		cmd := exec.Command("ldd", program)
+		cmd.Env = append(os.Environ(), "LC_ALL=C")
+		output, err := cmd.CombinedOutput()
+		if err != nil {
+			return nil, fmt.Errorf("list the libraries that %s needs: %w: %s", program, err, bytes.TrimSpace(output))
+		}
+		files, err := listed(string(output), extra)
+		if err != nil {
+			return nil, fmt.Errorf("%s needs %w", program, err)
+		}
+		for _, file := range files {
+			found[file.Path] = file
 		}
 	}
-	list := make([]File, 0, len(search.found))
-	for _, file := range search.found {
-		list = append(list, file)
+	return slices.SortedFunc(maps.Values(found), func(a, b File) int { return strings.Compare(a.Path, b.Path) }), nil
+}
+
+// isDynamic says whether a file is an ELF file that names libraries.
+func isDynamic(path string) (bool, error) {
+	file, err := elf.Open(path)
+	var format *elf.FormatError
+	if errors.As(err, &format) || errors.Is(err, io.EOF) {
+		return false, nil
 	}
-	slices.SortFunc(list, func(a, b File) int { return strings.Compare(a.Path, b.Path) })
-	return list, nil
-}
-
-// object is what an ELF file says about the libraries it needs.
-type object struct {
-	path        string
-	class       elf.Class
-	machine     elf.Machine
-	interpreter string
-	needed      []string
-	// runpath are the folders that the file itself names, before all others.
-	runpath []string
-}
-
-// readObject reads an ELF file; nil for a file that is not ELF.
-func readObject(path string) (*object, error) {
-	file, err := os.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("read the libraries it needs: %w", err)
+		return false, fmt.Errorf("read the libraries it needs: %w", err)
 	}
-	defer func() { _ = file.Close() }()
-	magic := make([]byte, len(elf.ELFMAG))
-	if n, _ := file.ReadAt(magic, 0); n < len(magic) || string(magic) != elf.ELFMAG {
-		return nil, nil
+	needed, err := file.ImportedLibraries()
+	if err = errors.Join(err, file.Close()); err != nil {
+		return false, fmt.Errorf("read the libraries that %s needs: %w", path, err)
 	}
-	binary, err := elf.NewFile(file)
-	if err != nil {
-		return nil, fmt.Errorf("read %s as ELF: %w", path, err)
-	}
-	result := &object{path: path, class: binary.Class, machine: binary.Machine}
-	for _, segment := range binary.Progs {
-		if segment.Type != elf.PT_INTERP {
-			continue
-		}
-		text := make([]byte, segment.Filesz)
-		if _, err := segment.ReadAt(text, 0); err != nil {
-			return nil, fmt.Errorf("read the loader's name in %s: %w", path, err)
-		}
-		result.interpreter = string(bytes.TrimRight(text, "\x00"))
-	}
-	if result.needed, err = binary.DynString(elf.DT_NEEDED); err != nil {
-		return nil, fmt.Errorf("read the libraries that %s needs: %w", path, err)
-	}
-	for _, tag := range []elf.DynTag{elf.DT_RUNPATH, elf.DT_RPATH} {
-		values, err := binary.DynString(tag)
-		if err != nil {
-			return nil, fmt.Errorf("read the library folders that %s names: %w", path, err)
-		}
-		for _, value := range values {
-			origin := strings.NewReplacer("$ORIGIN", filepath.Dir(path), "${ORIGIN}", filepath.Dir(path))
-			result.runpath = append(result.runpath, filepath.SplitList(origin.Replace(value))...)
-		}
-	}
-	return result, nil
+	return len(needed) > 0, nil
 }
 
-// defaultFolders are those in which the loader looks without any
-// configuration. Debian's loader was built with its multiarch folders, those of
-// Fedora and its relatives with lib64; a folder that is not there does no harm.
-func defaultFolders() []string {
-	var folders []string
-	for _, pattern := range []string{"/lib/*-linux-gnu*", "/usr/lib/*-linux-gnu*", "/lib64", "/usr/lib64", "/lib", "/usr/lib"} {
-		// Only a malformed pattern is an error.
-		matches, _ := filepath.Glob(pattern)
-		folders = append(folders, matches...)
-	}
-	return folders
-}
-
-// search finds libraries on this machine.
-type search struct {
-	defaults, configured []string
-	// found has each file of the result, by its path in the image.
-	found map[string]File
-}
-
-func newSearch(defaults []string, config string) *search {
-	return &search{defaults: defaults, configured: configured(config, 0), found: map[string]File{}}
-}
-
-func (s *search) add(file File) { s.found[file.Path] = file }
-
-// resolve adds the libraries that an object needs, and those that they need.
-func (s *search) resolve(needs *object, seen map[string]bool) error {
-	for _, soname := range needs.needed {
-		if seen[soname] {
-			continue
+// listed reads what ldd printed of one program: lines "libc.so.6 => /lib64/libc.so.6
+// (0x7f...)", and without an arrow the kernel's own library and those with a path, such
+// as the loader.
+func listed(output string, extra []string) ([]File, error) {
+	const cLibrary = "libc.so.6"
+	found := map[string]string{}
+	var files []File
+	for lines := bufio.NewScanner(strings.NewReader(output)); lines.Scan(); {
+		name, source, arrow := strings.Cut(strings.TrimSpace(lines.Text()), " => ")
+		if !arrow {
+			source = name
 		}
-		seen[soname] = true
-		file, err := s.locate(soname, needs)
-		if err != nil {
-			return err
-		}
-		s.add(file)
-		library, err := readObject(file.Source)
-		if err != nil {
-			return err
-		}
-		if err := s.resolve(library, seen); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// locate finds one library for an object. One that lies where only this
-// machine's ld.so.conf leads is put into /lib, where every loader looks.
-func (s *search) locate(soname string, needs *object) (File, error) {
-	if filepath.IsAbs(soname) {
-		return File{Path: soname, Source: soname}, nil
-	}
-	for _, folder := range slices.Concat(needs.runpath, s.defaults) {
-		if path := filepath.Join(folder, soname); fits(path, needs) {
-			return File{Path: path, Source: path}, nil
-		}
-	}
-	for _, folder := range s.configured {
-		if path := filepath.Join(folder, soname); fits(path, needs) {
-			return File{Path: filepath.Join("/lib", soname), Source: path}, nil
-		}
-	}
-	return File{}, fmt.Errorf("%s needs %s, which is in none of the library folders %s; install the package that has it",
-		needs.path, soname, strings.Join(slices.Concat(needs.runpath, s.defaults, s.configured), ", "))
-}
-
-// fits says whether the file is a library that the object can load: one of the
-// same machine and word size.
-func fits(path string, needs *object) bool {
-	library, err := readObject(path)
-	return err == nil && library != nil && library.class == needs.class && library.machine == needs.machine
-}
-
-// maxIncludes bounds how deep ld.so.conf files may include each other.
-const maxIncludes = 8
-
-// configured reads the folders that an ld.so.conf file lists, with the files
-// that it includes. What cannot be read adds nothing, as for the loader.
-func configured(config string, depth int) []string {
-	data, err := os.ReadFile(config)
-	if err != nil || depth > maxIncludes {
-		return nil
-	}
-	var folders []string
-	for line := range strings.Lines(string(data)) {
-		line, _, _ = strings.Cut(line, "#")
-		fields := strings.Fields(line)
+		source, _, _ = strings.Cut(source, " (")
 		switch {
-		case len(fields) == 0:
-		case fields[0] == "include":
-			for _, pattern := range fields[1:] {
-				if !filepath.IsAbs(pattern) {
-					pattern = filepath.Join(filepath.Dir(config), pattern)
-				}
-				// Only a malformed pattern is an error, and it matches nothing.
-				matches, _ := filepath.Glob(pattern)
-				for _, match := range matches {
-					folders = append(folders, configured(match, depth+1)...)
-				}
-			}
-		default:
-			folders = append(folders, fields...)
+		case source == "not found":
+			return nil, fmt.Errorf("%s, which is in none of the loader's folders; install the package that has it", name)
+		case arrow:
+			found[name] = source
+		case filepath.IsAbs(source):
+			files = append(files, File{Path: source, Source: source})
 		}
 	}
-	return folders
+	folder := filepath.Dir(found[cLibrary])
+	if found[cLibrary] == "" {
+		return nil, fmt.Errorf("%s, which ldd does not list; build on a machine with glibc", cLibrary)
+	}
+	for _, name := range extra {
+		if found[name] == "" {
+			found[name] = filepath.Join(folder, name)
+		}
+	}
+	for name, source := range found {
+		files = append(files, File{Path: filepath.Join(folder, name), Source: source})
+	}
+	return files, nil
 }

@@ -1,7 +1,6 @@
 package image
 
 import (
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -13,15 +12,11 @@ import (
 // TestLibrariesOfADynamicProgram takes the shell of the machine that runs the
 // test, which on any glibc system needs the loader and libc.so.6.
 func TestLibrariesOfADynamicProgram(t *testing.T) {
-	shell, err := readObject("/bin/sh")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if shell == nil || shell.interpreter == "" || !slices.Contains(shell.needed, "libc.so.6") {
-		t.Skip("/bin/sh of this machine is not a dynamic glibc program")
+	if dynamic, err := isDynamic("/bin/sh"); err != nil || !dynamic {
+		t.Skipf("/bin/sh of this machine is not a dynamic program: %v", err)
 	}
 	tarPath := filepath.Join(t.TempDir(), "image.tar")
-	err = Write(Spec{
+	err := Write(Spec{
 		Name:           "apportion.dev/sh:dev",
 		Files:          []File{{Path: "/bin/sh", Source: "/bin/sh"}},
 		Libraries:      true,
@@ -31,11 +26,8 @@ func TestLibrariesOfADynamicProgram(t *testing.T) {
 		t.Fatal(err)
 	}
 	found, order := readContents(t, readImage(t, tarPath, "apportion.dev/sh:dev"))
-	if loader := found[shell.interpreter]; !strings.HasPrefix(loader.Content, "\x7fELF") {
-		t.Errorf("%s, the loader, is not in the image as a file", shell.interpreter)
-	}
-	for _, library := range []string{"libc.so.6", "libm.so.6"} {
-		at := slices.IndexFunc(order, func(p string) bool { return filepath.Base(p) == library })
+	for _, library := range []string{"ld-linux", "libc.so.6", "libm.so.6"} {
+		at := slices.IndexFunc(order, func(p string) bool { return strings.HasPrefix(filepath.Base(p), library) })
 		if at < 0 || !strings.HasPrefix(found[order[at]].Content, "\x7fELF") {
 			t.Errorf("%s is not in the image as a file: %v", library, order)
 		}
@@ -51,57 +43,41 @@ func TestLibrariesOfWhatNeedsNone(t *testing.T) {
 	}
 }
 
+// TestLibrariesAreWhereTheLoaderLooks: the loader in the image has neither this
+// machine's cache nor the folder that a program was built with.
+func TestLibrariesAreWhereTheLoaderLooks(t *testing.T) {
+	found, err := listed(`	linux-vdso.so.1 (0x00007ffc3b5e3000)
+	libfoo.so.1 => /usr/local/lib/libfoo.so.1 (0x00007f5e3d200000)
+	libm.so.6 => /lib/x86_64-linux-gnu/libm.so.6 (0x00007f5e3d300000)
+	libc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x00007f5e3d000000)
+	/lib64/ld-linux-x86-64.so.2 (0x00007f5e3d410000)
+`, []string{"libc.so.6", "libdl.so.2"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for _, file := range found {
+		got[file.Path] = file.Source
+	}
+	want := map[string]string{
+		"/lib/x86_64-linux-gnu/libfoo.so.1": "/usr/local/lib/libfoo.so.1",
+		"/lib/x86_64-linux-gnu/libm.so.6":   "/lib/x86_64-linux-gnu/libm.so.6",
+		"/lib/x86_64-linux-gnu/libc.so.6":   "/lib/x86_64-linux-gnu/libc.so.6",
+		"/lib/x86_64-linux-gnu/libdl.so.2":  "/lib/x86_64-linux-gnu/libdl.so.2",
+		"/lib64/ld-linux-x86-64.so.2":       "/lib64/ld-linux-x86-64.so.2",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("files by their path in the image (-want +got):\n%s", diff)
+	}
+}
+
 func TestMissingLibraryIsNamed(t *testing.T) {
-	s := newSearch([]string{"/nowhere/a"}, "/nowhere/ld.so.conf")
-	err := s.resolve(&object{path: "/usr/bin/tool", needed: []string{"libfoo.so.1"}}, map[string]bool{})
-	if err == nil || !strings.Contains(err.Error(), "/usr/bin/tool needs libfoo.so.1, which is in none of the library folders /nowhere/a;") {
-		t.Errorf("error %v", err)
-	}
-}
-
-func TestConfiguredFolders(t *testing.T) {
-	dir := t.TempDir()
-	config := writeFile(t, filepath.Join(dir, "ld.so.conf"), "include conf.d/*.conf\n# a comment\n/opt/last # why\n", 0o644)
-	writeFile(t, filepath.Join(dir, "conf.d", "1.conf"), "/opt/one\n\n/opt/two\n", 0o644)
-	writeFile(t, filepath.Join(dir, "conf.d", "2.conf"), "include "+config+"\n/opt/three\n", 0o644)
-	writeFile(t, filepath.Join(dir, "conf.d", "ignored.txt"), "/opt/ignored\n", 0o644)
-
-	found := configured(config, maxIncludes-1)
-	if diff := cmp.Diff([]string{"/opt/one", "/opt/two", "/opt/three", "/opt/last"}, found); diff != "" {
-		t.Errorf("folders (-want +got):\n%s", diff)
-	}
-	if found := configured(filepath.Join(dir, "none"), 0); found != nil {
-		t.Errorf("folders of a missing file: %v", found)
-	}
-}
-
-// TestLibraryFromAConfiguredFolder puts a library where only ld.so.conf leads:
-// the loader in the image has no such file, so the library moves to /lib.
-func TestLibraryFromAConfiguredFolder(t *testing.T) {
-	shell, err := readObject("/bin/sh")
-	if err != nil || shell == nil {
-		t.Skip("/bin/sh of this machine is not an ELF program")
-	}
-	content, err := os.ReadFile("/bin/sh")
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	library := writeFile(t, filepath.Join(dir, "opt", "libfoo.so.1"), string(content), 0o755)
-	config := writeFile(t, filepath.Join(dir, "ld.so.conf"), filepath.Dir(library)+"\n", 0o644)
-
-	found, err := newSearch(nil, config).locate("libfoo.so.1", shell)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(File{Path: "/lib/libfoo.so.1", Source: library}, found); diff != "" {
-		t.Errorf("file (-want +got):\n%s", diff)
-	}
-	found, err = newSearch([]string{filepath.Dir(library)}, config).locate("libfoo.so.1", shell)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(File{Path: library, Source: library}, found); diff != "" {
-		t.Errorf("file from a default folder (-want +got):\n%s", diff)
+	for output, want := range map[string]string{
+		"\tlibfoo.so.1 => not found\n\tlibc.so.6 => /lib64/libc.so.6 (0x7f)\n": "libfoo.so.1, which is in none of the loader's folders; install",
+		"\t/lib/ld-musl-x86_64.so.1 (0x7f)\n":                                  "libc.so.6, which ldd does not list",
+	} {
+		if _, err := listed(output, nil); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want one with %q", err, want)
+		}
 	}
 }
