@@ -26,7 +26,6 @@ func TestABadCallIsOneLineAndStatusTwo(t *testing.T) {
 		servicetest.Bad("ownership address", []string{"--node-name=a", "--ownership-http-address=8081"}, nil, `--ownership-http-address "8081"`, "localhost:8081"),
 		servicetest.Bad("ownership over HTTP without ownership", []string{"--node-name=a", "--ownership=false", "--ownership-http-address=:8081"}, nil, "--ownership-http-address", "need --ownership"),
 		servicetest.Bad("relative mapping folder", []string{"--node-name=a", "--dcgm-job-mapping-dir=m"}, nil, `--dcgm-job-mapping-dir "m"`, "absolute"),
-		servicetest.Bad("relative pods socket", []string{"--node-name=a", "--kubelet-pods-socket=s"}, nil, `--kubelet-pods-socket "s"`, "absolute"),
 		servicetest.Bad("exclusion", []string{"--node-name=a", "--exclude-devices=0"}, nil, `"0"`, "UUID"),
 		servicetest.Bad("log format", []string{"--node-name=a", "--logging-format=xml"}, nil, "xml", "text", "json"),
 		servicetest.Bad("verbosity", []string{"-v=much"}, nil, `"much"`),
@@ -54,17 +53,6 @@ func TestSettingsComeFromFlagsThenFromTheEnvironment(t *testing.T) {
 	for i := range want {
 		if got[i] != want[i] {
 			t.Errorf("setting %d is %v, want %v", i, got[i], want[i])
-		}
-	}
-}
-
-func TestTheKubeletsPodsAreBesideItsPlugins(t *testing.T) {
-	for plugins, want := range map[string]string{
-		defaultOptions().config.PluginsDir: "/var/lib/kubelet/pods-api/pods-api.sock",
-		"/srv/k0s/kubelet/plugins/":        "/srv/k0s/kubelet/pods-api/pods-api.sock",
-	} {
-		if got := podsSocket(plugins); got != want {
-			t.Errorf("with plugins in %q the socket is %s, want %s", plugins, got, want)
 		}
 	}
 }

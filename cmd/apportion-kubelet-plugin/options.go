@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -70,7 +69,6 @@ func (o *options) AddFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&c.Ownership, "ownership", c.Ownership, "Say on the socket ownership/ownership.sock in the driver's folder who holds which device.")
 	flags.StringVar(&c.OwnershipHTTPAddress, "ownership-http-address", "", `Where GET /ownership says it too, such as "localhost:8081"; to everybody who can connect. Empty for nowhere.`)
 	flags.StringVar(&c.DCGMJobMappingDir, "dcgm-job-mapping-dir", "", "Folder in which a dcgm-exporter finds the owners of GPUs (its DCGM_HPC_JOB_MAPPING_DIR); empty for none.")
-	flags.StringVar(&c.KubeletPodsSocket, "kubelet-pods-socket", "", "Socket of the kubelet's Pods API; pods-api/pods-api.sock beside --kubelet-plugins-directory-path if empty. Where there is none, pods come from the API server.")
 	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "Kubeconfig file; the pod's service account is used if empty.")
 	o.sharing.addFlags(flags)
 	flags.IntSliceVar(&o.ignoreXIDs, "ignore-xids", nil, "Xid errors after which a GPU is still used, beside those that are an application's own fault.")
@@ -88,13 +86,9 @@ func (o *options) Complete(context.Context) error {
 	), service.CheckOptionalPaths(
 		service.Path{Flag: "--fake-machine", Value: o.fakeMachine},
 		service.Path{Flag: "--dcgm-job-mapping-dir", Value: o.config.DCGMJobMappingDir},
-		service.Path{Flag: "--kubelet-pods-socket", Value: o.config.KubeletPodsSocket},
 	)}
 	if o.pollInterval <= 0 {
 		errs = append(errs, fmt.Errorf("--poll-interval %s: give a duration above zero, such as 10s", o.pollInterval))
-	}
-	if o.config.KubeletPodsSocket == "" {
-		o.config.KubeletPodsSocket = podsSocket(o.config.PluginsDir)
 	}
 	o.config.Policy = devicemodel.Policy{Exclude: o.exclude, MemoryEnforcement: memoryEnforcement(o.fakeMachine != "")}
 	errs = append(errs, o.sharing.apply(&o.config.Policy))
@@ -103,12 +97,6 @@ func (o *options) Complete(context.Context) error {
 		o.config.LimitHookArgs = []string{"--fake-machine", o.fakeMachine}
 	}
 	return errors.Join(append(errs, o.config.Validate())...)
-}
-
-// podsSocket is where the kubelet serves its pods: in its root folder, as the plugins'
-// is (k8s.io/kubernetes/pkg/kubelet, getPodsAPIDir and ListenAndServePods).
-func podsSocket(plugins string) string {
-	return filepath.Join(filepath.Dir(filepath.Clean(plugins)), "pods-api", "pods-api.sock")
 }
 
 // Run wires the driver and serves until ctx ends.

@@ -323,7 +323,7 @@ func TestThePluginMayDoWhatItDoesAndNoMore(t *testing.T) {
 		"resource.k8s.io/resourceclaims/status": {"patch"},
 		"resource.k8s.io/resourceclaims/driver": {"associated-node:patch"},
 		"resource.k8s.io/resourceslices":        {"list", "watch", "create", "update", "delete"},
-		"/pods":                                 {"get", "list", "watch"},
+		"/pods":                                 {"list", "watch"},
 		"/nodes":                                {"get"},
 		"/events":                               {"create", "patch"},
 	}
@@ -374,10 +374,10 @@ func TestPrivileges(t *testing.T) {
 		return result
 	}
 	const data, registry, cdi = "/var/lib/kubelet/plugins/gpu.apportion.dev", "/var/lib/kubelet/plugins_registry", "/var/run/cdi"
-	const pods, supervisor, machine = "/var/lib/kubelet/pods-api", data + "/mps", "/var/lib/apportion/fake"
-	plugin := privileges{Privileged: true, HostPaths: []string{data, registry, cdi, pods, "/", "/dev"}}
+	const supervisor, machine = data + "/mps", "/var/lib/apportion/fake"
+	plugin := privileges{Privileged: true, HostPaths: []string{data, registry, cdi, "/", "/dev"}}
 	fakeMachine := privileges{Added: []corev1.Capability{"MKNOD"}, HostPaths: []string{machine}}
-	fakePlugin := privileges{Added: []corev1.Capability{"MKNOD"}, HostPaths: []string{data, registry, cdi, pods, machine}}
+	fakePlugin := privileges{Added: []corev1.Capability{"MKNOD"}, HostPaths: []string{data, registry, cdi, machine}}
 	for _, test := range []struct {
 		values  string
 		hostPID bool

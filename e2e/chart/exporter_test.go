@@ -253,14 +253,10 @@ func TestOwnershipIsAskedOnlyWhenOn(t *testing.T) {
 	for values, want := range map[string]struct {
 		pods, args []string
 	}{
-		"": {[]string{"get", "list", "watch"}, []string{
-			"--kubelet-pods-socket=/var/lib/kubelet/pods-api/pods-api.sock",
-		}},
-		"{kubeletRootDir: /data/kubelet, ownership: {httpAddress: ':8090', dcgmJobMappingDir: /run/jobs}}": {
-			[]string{"get", "list", "watch"}, []string{
-				"--kubelet-pods-socket=/data/kubelet/pods-api/pods-api.sock",
-				"--ownership-http-address=:8090", "--dcgm-job-mapping-dir=/run/jobs",
-			}},
+		"": {[]string{"list", "watch"}, nil},
+		"{ownership: {httpAddress: ':8090', dcgmJobMappingDir: /run/jobs}}": {
+			[]string{"list", "watch"}, []string{"--ownership-http-address=:8090", "--dcgm-job-mapping-dir=/run/jobs"},
+		},
 		off: {nil, []string{"--ownership=false"}},
 	} {
 		verbs := map[string][]string{}
@@ -272,7 +268,7 @@ func TestOwnershipIsAskedOnlyWhenOn(t *testing.T) {
 		}
 		plugin := container(t, values, "plugin")
 		var args []string
-		for _, prefix := range []string{"--ownership=", "--kubelet-pods-socket=", "--ownership-http-address=", "--dcgm-job-mapping-dir="} {
+		for _, prefix := range []string{"--ownership=", "--ownership-http-address=", "--dcgm-job-mapping-dir="} {
 			if arg := argument(plugin, prefix); arg != "" {
 				args = append(args, arg)
 			}
@@ -282,8 +278,7 @@ func TestOwnershipIsAskedOnlyWhenOn(t *testing.T) {
 		}
 		// Each folder that is named is mounted, at the same path as on the host.
 		for _, arg := range args {
-			_, path, _ := strings.Cut(arg, "=")
-			folder := strings.TrimSuffix(path, "/pods-api.sock")
+			_, folder, _ := strings.Cut(arg, "=")
 			if !strings.HasPrefix(folder, "/") {
 				continue
 			}

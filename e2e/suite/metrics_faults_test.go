@@ -15,9 +15,6 @@ import (
 	"apportion.dev/apportion/e2e/cluster"
 )
 
-// podsSocket is where the kubelet says which pods it has.
-const podsSocket = "/var/lib/kubelet/pods-api/pods-api.sock"
-
 // TestOwnersStayRightWhateverFails has a Prometheus scrape a node all the time. What
 // one part does not know while another is away, it must not make up, and all must find
 // together again by themselves.
@@ -43,7 +40,6 @@ func TestOwnersStayRightWhateverFails(t *testing.T) {
 		{"exporter killed", ownersWithoutExporter},
 		{"API server down", ownersWithoutAPIServer},
 		{"plugin killed while the API server is down", ownersWithoutPluginAndAPIServer},
-		{"Pods socket gone", ownersWithoutPodsSocket},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			// Each part looks at its own time.
@@ -203,27 +199,4 @@ func (m *measured) endByItself(podName string, claim types.UID, n *cluster.Node)
 		return errors.Is(err, fs.ErrNotExist), err
 	})
 	m.ended(podName)
-}
-
-// ownersWithoutPodsSocket takes the kubelet's socket away, and with the plugin's
-// process its connection to it. The API server tells the pods then, until the kubelet
-// makes its socket anew.
-func ownersWithoutPodsSocket(t *testing.T, m *measured, n *cluster.Node) {
-	before := countRestarts(t, n)
-	socket := n.BackingPath(podsSocket)
-	if err := os.Remove(socket); err != nil {
-		t.Fatal(err)
-	}
-	killPlugin(t, n)
-	m.replace("whole")
-	m.scrapes(3)
-	if err := n.RestartKubelet(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	waitFor(t, "the socket is there again", func(context.Context) (bool, error) {
-		_, err := os.Stat(socket)
-		return err == nil, err
-	})
-	m.scrapes(5)
-	wantRestarts(t, n, before, 1, 0)
 }

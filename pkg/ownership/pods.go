@@ -49,7 +49,7 @@ func (m *consumerMaker) workloadOf(pod *corev1.Pod) *Workload {
 // pod only when all its containers have.
 func stateOf(pod *corev1.Pod) PodState {
 	switch {
-	case pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed:
+	case HasEnded(pod):
 		return Gone
 	case pod.DeletionTimestamp != nil:
 		return Terminating
@@ -57,6 +57,11 @@ func stateOf(pod *corev1.Pod) PodState {
 		return Running
 	}
 	return Waiting
+}
+
+// HasEnded says whether a pod has ended for good.
+func HasEnded(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
 // hasStarted says whether a container of the pod has ever started.

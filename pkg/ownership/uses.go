@@ -61,6 +61,21 @@ func (u *uses) by(container string, claims []corev1.ResourceClaim) bool {
 	return u.containers.has(container)
 }
 
+// HasClaims says whether a pod refers to claims, or has one for extended resources.
+func HasClaims(pod *corev1.Pod) bool {
+	return len(pod.Spec.ResourceClaims) > 0 || pod.Status.ExtendedResourceClaimStatus != nil
+}
+
+// Refers says whether a pod refers to the claim of that name in its namespace: by name,
+// by a template, or for extended resources.
+func Refers(pod *corev1.Pod, namespace, claim string) bool {
+	if pod.Namespace != namespace {
+		return false
+	}
+	bySpec, byStatus := references(pod, claim)
+	return bySpec || byStatus
+}
+
 // references says how a pod refers to a claim of its namespace: by name in its spec,
 // which whoever makes the pod writes, or in its status, as the claim was made for it of
 // a template or for its extended resources.

@@ -49,9 +49,6 @@ type Config struct {
 	// DCGMJobMappingDir is the folder in which dcgm-exporter finds who owns a GPU;
 	// empty for none.
 	DCGMJobMappingDir string
-	// KubeletPodsSocket is the socket of the kubelet's Pods API; empty to get pods
-	// from the API server.
-	KubeletPodsSocket string
 }
 
 // Dir is the driver's own folder on the node.

@@ -21,7 +21,7 @@ import (
 	"apportion.dev/apportion/pkg/node/prepare"
 	"apportion.dev/apportion/pkg/ownership"
 	"apportion.dev/apportion/pkg/ownership/dcgm"
-	"apportion.dev/apportion/pkg/ownership/podwatch"
+	"apportion.dev/apportion/pkg/ownership/kube"
 	"apportion.dev/apportion/pkg/ownership/server"
 )
 
@@ -41,8 +41,8 @@ type owners struct {
 	config   Config
 	records  func() ([]*prepare.Record, error)
 	hardware func() (inventory.Node, *devicemodel.Model)
-	pods     *podwatch.Watcher
-	claims   *podwatch.Claims
+	pods     *kube.NodePods
+	claims   *kube.Claims
 	server   *server.Server
 	// mapping is nil where dcgm-exporter is not to be told.
 	mapping *dcgm.Writer
@@ -73,11 +73,8 @@ func (d *Driver) newOwners() *owners {
 			defer d.mu.Unlock()
 			return d.node, d.model
 		},
-		pods: podwatch.New(podwatch.Options{
-			NodeName: d.config.NodeName, PodsSocket: d.config.KubeletPodsSocket, Client: d.Client,
-			CacheFile: filepath.Join(d.config.Dir(), "pod-claims.json"),
-		}),
-		claims: podwatch.NewClaims(d.Client),
+		pods:   kube.NewNodePods(d.Client, d.config.NodeName, filepath.Join(d.config.Dir(), "pods.json")),
+		claims: kube.NewClaims(d.Client),
 		server: server.New(),
 		wake:   make(chan struct{}, 1),
 		facts:  newDeviceFacts(),
@@ -181,7 +178,7 @@ func (o *owners) update(ctx context.Context) bool {
 		o.facts.forget(node, records)
 		o.held = held(o.config.DriverName, records, o.facts)
 	}
-	pods, podProblem, verified := o.pods.Pods()
+	pods, podProblem, verified := o.pods.Get()
 	add("pods", podProblem)
 	o.claims.Expect(expected(o.held, pods))
 	claims, claimProblem, since := o.claims.Get()
@@ -206,8 +203,8 @@ func (o *owners) update(ctx context.Context) bool {
 }
 
 // expected are the claims that are held, each once, with the pods that refer to them.
-func expected(held []ownership.Owner, pods []*corev1.Pod) []podwatch.Expected {
-	var out []podwatch.Expected
+func expected(held []ownership.Owner, pods []*corev1.Pod) []kube.Expected {
+	var out []kube.Expected
 	seen := map[types.UID]bool{}
 	for _, owner := range held {
 		c := owner.Claim
@@ -215,9 +212,9 @@ func expected(held []ownership.Owner, pods []*corev1.Pod) []podwatch.Expected {
 			continue
 		}
 		seen[c.UID] = true
-		e := podwatch.Expected{Namespace: c.Namespace, Name: c.Name, UID: c.UID}
+		e := kube.Expected{Namespace: c.Namespace, Name: c.Name, UID: c.UID}
 		for _, pod := range pods {
-			if !podwatch.HasEnded(pod) && podwatch.Refers(pod, c.Namespace, c.Name) {
+			if !ownership.HasEnded(pod) && ownership.Refers(pod, c.Namespace, c.Name) {
 				e.Pods = append(e.Pods, pod.UID)
 			}
 		}

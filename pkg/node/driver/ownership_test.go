@@ -18,8 +18,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/klog/v2/ktesting"
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 	"k8s.io/utils/ptr"
@@ -29,17 +32,14 @@ import (
 	"apportion.dev/apportion/pkg/node/prepare"
 	"apportion.dev/apportion/pkg/ownership"
 	"apportion.dev/apportion/pkg/ownership/client"
-	"apportion.dev/apportion/pkg/ownership/podwatch"
-	"apportion.dev/apportion/pkg/ownership/podwatch/fakekubelet"
+	"apportion.dev/apportion/pkg/ownership/kube"
 	"apportion.dev/apportion/pkg/ownership/server"
 )
 
-// ownershipRig is a rig with a kubelet that says which pods there are, and somebody who
-// watches who owns what.
+// ownershipRig is a rig with somebody who watches who owns what.
 type ownershipRig struct {
 	*rig
-	kubelet *fakekubelet.Kubelet
-	client  *client.Client
+	client *client.Client
 
 	mu sync.Mutex
 	// seen are all snapshots that the watcher got; news has a value when there is one
@@ -53,16 +53,12 @@ func newOwnershipRig(t *testing.T, change func(*Config), gpus ...string) *owners
 	o := &ownershipRig{news: make(chan struct{}, 1)}
 	o.rig = newRigConfigured(t, nil, func(c *Config) {
 		c.Ownership = true
-		c.KubeletPodsSocket = filepath.Join(filepath.Dir(c.PluginsDir), "pods.sock")
-		o.kubelet = fakekubelet.New(c.KubeletPodsSocket)
-		if err := o.kubelet.Start(); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(o.kubelet.Stop)
 		if change != nil {
 			change(c)
 		}
 	}, gpus...)
+	// The fake API server sends nobody what happens between a list and a watch.
+	o.eventually("pods are watched", o.podWatches.begun)
 	o.client = client.New(o.config.OwnershipSocket())
 	_, ctx := ktesting.NewTestContext(t)
 	ctx, cancel := context.WithCancel(ctx)
@@ -98,6 +94,21 @@ func (o *ownershipRig) reserve(claim *drapb.Claim, pods ...*corev1.Pod) {
 		o.t.Fatal(err)
 	}
 }
+
+// setPod makes the pod, or changes it.
+func (o *ownershipRig) setPod(pod *corev1.Pod) {
+	o.t.Helper()
+	tracker := o.rig.client.Tracker()
+	err := tracker.Update(podResource, pod, pod.Namespace)
+	if apierrors.IsNotFound(err) {
+		err = tracker.Add(pod)
+	}
+	if err != nil {
+		o.t.Fatal(err)
+	}
+}
+
+var podResource = corev1.SchemeGroupVersion.WithResource("pods")
 
 // owners waits until they are as wanted: "claim/request pod=State(container)".
 func (o *ownershipRig) owners(want ...string) ownership.Snapshot {
@@ -185,7 +196,7 @@ func TestADeviceIsOwnedFromPrepareToUnprepare(t *testing.T) {
 	// A T4 has 15360 MiB.
 	claim := o.claimOf("c1", whole.Name, "3840Mi")
 	o.reserve(claim, pod)
-	o.kubelet.Set(pod)
+	o.setPod(pod)
 	if got := o.prepare(claim)["c1"]; got.Error != "" {
 		t.Fatal(got.Error)
 	}
@@ -197,14 +208,15 @@ func TestADeviceIsOwnedFromPrepareToUnprepare(t *testing.T) {
 	if s.Problem != "" {
 		t.Errorf("the problem is %q, want none", s.Problem)
 	}
-	o.kubelet.Set(started(newPod("pod", "claim-c1")))
+	o.setPod(started(newPod("pod", "claim-c1")))
 	o.owners("claim-c1/gpu pod=Running(main)")
 
 	// The pod has ended, and its reservation is taken back, before the claim is
 	// unprepared.
 	o.reserve(claim)
-	o.kubelet.Terminate(pod.UID, corev1.PodFailed)
-	o.kubelet.Remove(pod.UID)
+	if err := o.rig.client.Tracker().Delete(podResource, pod.Namespace, pod.Name); err != nil {
+		t.Fatal(err)
+	}
 	o.owners("claim-c1/gpu")
 	if e := o.unprepare(claim)["c1"].Error; e != "" {
 		t.Fatal(e)
@@ -218,12 +230,12 @@ func TestAPodThatJoinsAClaimIsItsConsumerToo(t *testing.T) {
 	first, second := started(newPod("first", "claim-c1")), started(newPod("second", "claim-c1"))
 	claim := o.claimOf("c1", devices[len(devices)-1].Name, "3840Mi")
 	o.reserve(claim, first)
-	o.kubelet.Set(first)
+	o.setPod(first)
 	o.prepare(claim)
 	o.owners("claim-c1/gpu first=Running(main)")
 	// The kubelet does not have it prepared again.
 	o.reserve(claim, first, second)
-	o.kubelet.Set(second)
+	o.setPod(second)
 	o.owners("claim-c1/gpu first=Running(main) second=Running(main)")
 }
 
@@ -242,33 +254,37 @@ func TestAPartitionIsOwnedWithItsInstance(t *testing.T) {
 	}
 }
 
-func TestNoOwnerIsWrongWhileTheAPIServerAndTheKubeletAreAway(t *testing.T) {
+func TestOwnersStayKnownWhileTheAPIServerIsAway(t *testing.T) {
 	o := newOwnershipRig(t, nil, "t4")
 	devices := o.published(1)
 	pod := started(newPod("pod", "claim-c1"))
 	claim := o.claimOf("c1", devices[len(devices)-1].Name, "3840Mi")
 	o.reserve(claim, pod)
-	o.kubelet.Set(pod)
+	o.setPod(pod)
 	o.prepare(claim)
 	const owner = "claim-c1/gpu pod=Running(main)"
-	o.owners(owner)
+	before := o.owners(owner)
 
-	o.away.Store(true)
-	o.kubelet.Stop()
-	s := o.problem("pods: kubelet: ")
+	o.setAway(true)
+	s := o.problem("pods: the API server is away")
 	if !slices.Equal(describeOwners(s), []string{owner}) {
 		t.Errorf("owners are %q, want the last ones", describeOwners(s))
 	}
-	if s.Verified.After(time.Now()) || s.Verified.IsZero() {
-		t.Errorf("verified is %s", s.Verified)
+	if s.Verified.After(time.Now()) || s.Verified.Before(before.Verified) {
+		t.Errorf("verified is %s, and was %s before", s.Verified, before.Verified)
 	}
-	if err := o.kubelet.Start(); err != nil {
-		t.Fatal(err)
-	}
-	// The API server is away still, and not needed.
+	// A driver that starts now knows as much.
+	o.stop()
+	o.start()
+	o.eventually("the new process is heard", func() bool {
+		now, err := o.client.Current()
+		return err == nil && now.Instance != before.Instance
+	})
+	o.problem("pods: the API server is away")
+	o.owners(owner)
+	o.setAway(false)
 	o.problem("")
 	o.owners(owner)
-	o.away.Store(false)
 	o.unprepare(claim)
 	o.owners()
 	o.always(owner)
@@ -305,7 +321,7 @@ func TestNoOwnerIsWrongWhileTheDriverStartsAgain(t *testing.T) {
 	pod := started(newPod("pod", "claim-c1"))
 	claim := o.claimOf("c1", devices[len(devices)-1].Name, "3840Mi")
 	o.reserve(claim, pod)
-	o.kubelet.Set(pod)
+	o.setPod(pod)
 	o.prepare(claim)
 	const owner = "claim-c1/gpu pod=Running(main)"
 	before := o.owners(owner)
@@ -323,28 +339,12 @@ func TestNoOwnerIsWrongWhileTheDriverStartsAgain(t *testing.T) {
 	o.always(owner)
 }
 
-func TestPodsComeFromTheAPIServerWhereTheKubeletDoesNotServeThem(t *testing.T) {
-	o := newOwnershipRig(t, func(c *Config) { c.KubeletPodsSocket = "/nowhere/pods.sock" }, "t4")
-	devices := o.published(1)
-	pod := started(newPod("pod", "claim-c1"))
-	if err := o.rig.client.Tracker().Add(pod); err != nil {
-		t.Fatal(err)
-	}
-	o.stop()
-	o.start()
-	claim := o.claimOf("c1", devices[len(devices)-1].Name, "3840Mi")
-	o.reserve(claim, pod)
-	o.prepare(claim)
-	s := o.owners("claim-c1/gpu pod=Running(main)")
-	if s.Problem != "" {
-		t.Errorf("the problem is %q, want none", s.Problem)
-	}
-}
-
 func TestClaimsArePreparedWhileNobodySaysWhichPodsThereAre(t *testing.T) {
 	o := newOwnershipRig(t, nil, "t4")
-	o.kubelet.Hang(true)
-	o.stop()
+	o.stop() // Reactors cannot be added while the driver runs.
+	o.rig.client.PrependReactor("list", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, errors.New("pods are not served")
+	})
 	o.start()
 	devices := o.published(1)
 	claim := o.claimOf("c1", devices[len(devices)-1].Name, "3840Mi")
@@ -375,7 +375,7 @@ func TestOwnersAreSaidToDCGMExporterAndOverHTTP(t *testing.T) {
 	pod := started(newPod("pod", "claim-c1"))
 	claim := o.claimOf("c1", devices[len(devices)-1].Name, "3840Mi")
 	o.reserve(claim, pod)
-	o.kubelet.Set(pod)
+	o.setPod(pod)
 	o.prepare(claim)
 	want := o.owners("claim-c1/gpu pod=Running(main)")
 
@@ -425,8 +425,8 @@ func TestTheLastOwnersAreKeptWhileRecordsCannotBeRead(t *testing.T) {
 		hardware: func() (inventory.Node, *devicemodel.Model) {
 			return inventory.Node{}, devicemodel.Build(inventory.Node{}, devicemodel.Policy{})
 		},
-		pods:   podwatch.New(podwatch.Options{NodeName: "node-a", Client: api}),
-		claims: podwatch.NewClaims(api), server: server.New(), facts: newDeviceFacts(), said: true,
+		pods:   kube.NewNodePods(api, "node-a", ""),
+		claims: kube.NewClaims(api), server: server.New(), facts: newDeviceFacts(), said: true,
 	}
 	_, ctx := ktesting.NewTestContext(t)
 	if !o.update(ctx) || len(o.server.Snapshot().Owners) != 1 {

@@ -21,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/klog/v2/ktesting"
@@ -43,6 +44,8 @@ type rig struct {
 	gatesOff []string
 	// away is true while the API server does not answer.
 	away atomic.Bool
+	// podWatches are the watches of pods that have begun.
+	podWatches podWatches
 	// wrap changes the driver's source of facts at the next start.
 	wrap   func(inventory.Source) inventory.Source
 	driver *Driver
@@ -103,9 +106,51 @@ func newRigConfigured(t *testing.T, gatesOff []string, change func(*Config), gpu
 	r.client.PrependReactor("*", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return r.away.Load(), nil, errors.New("the API server is away")
 	})
+	r.client.PrependWatchReactor("pods", func(action clienttesting.Action) (bool, watch.Interface, error) {
+		if r.away.Load() {
+			return true, nil, errors.New("the API server is away")
+		}
+		w, err := r.client.Tracker().Watch(action.GetResource(), "")
+		r.podWatches.add(w)
+		return true, w, err
+	})
 	change(&r.config)
 	r.start()
 	return r
+}
+
+// setAway has the API server go, with the watches of pods, or come back.
+func (r *rig) setAway(away bool) {
+	r.away.Store(away)
+	if away {
+		r.podWatches.end()
+	}
+}
+
+type podWatches struct {
+	mu  sync.Mutex
+	all []watch.Interface
+}
+
+func (p *podWatches) add(w watch.Interface) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.all = append(p.all, w)
+}
+
+func (p *podWatches) end() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, w := range p.all {
+		w.Stop()
+	}
+	p.all = nil
+}
+
+func (p *podWatches) begun() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.all) > 0
 }
 
 // kept is what the API server keeps of a slice.

@@ -153,11 +153,6 @@ What a value leaves to the plugin is not set. */}}
 {{- end }}
 {{- end }}
 
-{{/* The folder of the socket on which the kubelet says which pods it runs. */}}
-{{- define "apportion.podsFolder" -}}
-{{ trimSuffix "/" .Values.kubeletRootDir }}/pods-api
-{{- end }}
-
 {{/* The update strategy of a DaemonSet of which a node can have one pod at a time: a
 list of the root context and what the pod runs. */}}
 {{- define "apportion.updateStrategy" -}}

@@ -1,9 +1,8 @@
-package podwatch
+package kube
 
 import (
 	"context"
 	"errors"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -15,13 +14,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/klog/v2/ktesting"
 	"k8s.io/utils/ptr"
-
-	"apportion.dev/apportion/pkg/ownership/podwatch/fakekubelet"
 )
 
 // apiServer is a fake one that can be down.
@@ -86,49 +84,35 @@ func (a *apiServer) count(verb, resource string) int {
 	return n
 }
 
-// rig is a watcher with a kubelet and an API server.
+// poll waits for what no event announces.
+func (a *apiServer) poll(t *testing.T, what string, f func() bool) {
+	t.Helper()
+	err := wait.PollUntilContextTimeout(t.Context(), time.Millisecond, 20*time.Second, true, func(context.Context) (bool, error) { return f(), nil })
+	if err != nil {
+		t.Fatalf("never: %s", what)
+	}
+}
+
+// rig is a NodePods of node-a with an API server.
 type rig struct {
 	t       *testing.T
-	kubelet *fakekubelet.Kubelet
 	api     *apiServer
-	watcher *Watcher
+	watcher *NodePods
 	changes chan struct{}
-	options Options
+	file    string
 	stop    func()
 }
 
-// newRig makes a rig whose watcher and kubelet are not started yet.
+// newRig makes a rig that follows nothing yet.
 func newRig(t *testing.T, objects ...runtime.Object) *rig {
 	t.Helper()
-	// A socket's path is short.
-	dir, err := os.MkdirTemp("", "pods")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	socket := filepath.Join(dir, "pods.sock")
-	r := &rig{t: t, kubelet: fakekubelet.New(socket), api: newAPIServer(objects...)}
-	r.options = Options{NodeName: "node-a", PodsSocket: socket, Client: r.api, CacheFile: filepath.Join(dir, "claims.json")}
-	t.Cleanup(func() { r.kubelet.Stop() })
-	return r
+	return &rig{t: t, api: newAPIServer(objects...), file: filepath.Join(t.TempDir(), "pods.json")}
 }
 
-func (r *rig) startKubelet() {
-	r.t.Helper()
-	if err := r.kubelet.Start(); err != nil {
-		r.t.Fatal(err)
-	}
-}
-
-// start runs a new watcher until the test ends or stop is called.
+// start follows the pods anew until the test ends or stop is called.
 func (r *rig) start() {
-	r.t.Helper()
-	r.startWith(timing{grace: 20 * time.Millisecond, recheck: time.Hour, answer: 5 * time.Second, retry: 5 * time.Millisecond, retryMost: 20 * time.Millisecond})
-}
-
-func (r *rig) startWith(times timing) {
-	r.watcher = New(r.options)
-	r.watcher.timing = times
+	r.watcher = NewNodePods(r.api, "node-a", r.file)
+	r.watcher.set.retry, r.watcher.set.retryMost = 5*time.Millisecond, 20*time.Millisecond
 	_, ctx := ktesting.NewTestContext(r.t)
 	ctx, cancel := context.WithCancel(ctx)
 	r.changes = make(chan struct{}, 1)
@@ -147,13 +131,34 @@ func (r *rig) startWith(times timing) {
 	r.t.Cleanup(r.stop)
 }
 
+func (r *rig) add(pod *corev1.Pod) {
+	r.t.Helper()
+	if err := r.api.Tracker().Add(pod); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func (r *rig) update(pod *corev1.Pod) {
+	r.t.Helper()
+	if err := r.api.Tracker().Update(podResource, pod, "team"); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func (r *rig) remove(name string) {
+	r.t.Helper()
+	if err := r.api.Tracker().Delete(podResource, "team", name); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
 // eventually fails the test unless f becomes true after some change.
 func (r *rig) eventually(what string, f func(pods []*corev1.Pod, problem string) bool) {
 	r.t.Helper()
 	deadline := time.NewTimer(20 * time.Second)
 	defer deadline.Stop()
 	for {
-		pods, problem, _ := r.watcher.Pods()
+		pods, problem, _ := r.watcher.Get()
 		if f(pods, problem) {
 			return
 		}
@@ -169,7 +174,7 @@ func (r *rig) eventually(what string, f func(pods []*corev1.Pod, problem string)
 func (r *rig) have(names ...string) {
 	r.t.Helper()
 	r.eventually("have "+strings.Join(names, ","), func(pods []*corev1.Pod, problem string) bool {
-		return pods != nil && problem == "" && slices.Equal(podNames(pods), names)
+		return pods != nil && problem == "" && equalNames(pods, names)
 	})
 }
 
@@ -188,7 +193,7 @@ func (r *rig) troubled(pods []string, parts ...string) {
 
 func (r *rig) pod(name string) *corev1.Pod {
 	r.t.Helper()
-	pods, _, _ := r.watcher.Pods()
+	pods, _, _ := r.watcher.Get()
 	for _, pod := range pods {
 		if pod.Name == name {
 			return pod
@@ -197,6 +202,8 @@ func (r *rig) pod(name string) *corev1.Pod {
 	r.t.Fatalf("there is no pod %s", name)
 	return nil
 }
+
+func equalNames(pods []*corev1.Pod, names []string) bool { return slices.Equal(podNames(pods), names) }
 
 func podNames(pods []*corev1.Pod) []string {
 	names := []string{}

@@ -1,4 +1,4 @@
-package podwatch
+package kube
 
 import (
 	"cmp"
@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,13 +16,15 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/workqueue"
+
+	"apportion.dev/apportion/pkg/ownership"
 )
 
 // Claims knows the claims that a node has prepared. It neither lists nor watches: a
-// claim is read once, and again only while who reserved it (status.reservedFor) does
-// not agree with the pods that refer to it on the node. The scheduler reserves a claim
-// before it sends the pod, so the two agree as soon as the pod is there; and where
-// they do there is nothing to learn.
+// claim is read once, and again only while the pods that it is reserved for
+// (status.reservedFor) are not those that refer to it on the node. The scheduler
+// reserves a claim before it binds the pod, so the two agree as soon as the pod is
+// there; and where they do there is nothing to learn.
 type Claims struct {
 	client kubernetes.Interface
 	queue  workqueue.TypedRateLimitingInterface[types.UID]
@@ -119,25 +120,7 @@ func (k *knownClaim) take(claim *resourceapi.ResourceClaim) {
 			return
 		}
 	}
-	k.claim, k.replaced = pruneClaim(claim), false
-}
-
-// pruneClaim keeps what ownership.Join reads.
-func pruneClaim(claim *resourceapi.ResourceClaim) *resourceapi.ResourceClaim {
-	pruned := &resourceapi.ResourceClaim{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID, ResourceVersion: claim.ResourceVersion,
-		},
-		Status: resourceapi.ResourceClaimStatus{ReservedFor: claim.Status.ReservedFor},
-	}
-	if claim.Status.Allocation != nil {
-		pruned.Status.Allocation = &resourceapi.AllocationResult{}
-		for _, r := range claim.Status.Allocation.Devices.Results {
-			pruned.Status.Allocation.Devices.Results = append(pruned.Status.Allocation.Devices.Results,
-				resourceapi.DeviceRequestAllocationResult{Request: r.Request, Driver: r.Driver, Pool: r.Pool, Device: r.Device, ShareID: r.ShareID})
-		}
-	}
-	return pruned
+	k.claim, k.replaced = ownership.PruneClaim(claim), false
 }
 
 // Expect says which claims are prepared now. Others are forgotten, except those that
@@ -224,7 +207,7 @@ func (c *Claims) readClaim(ctx context.Context, uid types.UID) bool {
 	case err == nil && claim.UID == uid:
 		k.take(claim)
 	case err == nil:
-		k.claim, k.replaced, k.gone, k.err = pruneClaim(claim), true, false, nil
+		k.claim, k.replaced, k.gone, k.err = ownership.PruneClaim(claim), true, false, nil
 	case apierrors.IsNotFound(err):
 		k.claim, k.replaced, k.gone, k.err = nil, false, true, nil
 	default:
@@ -283,26 +266,4 @@ func (c *Claims) Get() (claims []*resourceapi.ResourceClaim, problem string, sin
 	})
 	slices.Sort(problems)
 	return claims, strings.Join(problems, "; "), since
-}
-
-// Refers says whether an entry of the pod means the claim of that name in its
-// namespace: by name, by a template, or for extended resources.
-func Refers(pod *corev1.Pod, namespace, claim string) bool {
-	if pod.Namespace != namespace {
-		return false
-	}
-	if e := pod.Status.ExtendedResourceClaimStatus; e != nil && e.ResourceClaimName == claim {
-		return true
-	}
-	byName := slices.ContainsFunc(pod.Spec.ResourceClaims, func(c corev1.PodResourceClaim) bool {
-		return c.ResourceClaimName != nil && *c.ResourceClaimName == claim
-	})
-	return byName || slices.ContainsFunc(pod.Status.ResourceClaimStatuses, func(s corev1.PodResourceClaimStatus) bool {
-		return s.ResourceClaimName != nil && *s.ResourceClaimName == claim
-	})
-}
-
-// HasEnded says whether a pod has ended for good.
-func HasEnded(pod *corev1.Pod) bool {
-	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
