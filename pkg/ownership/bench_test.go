@@ -103,7 +103,7 @@ func podWithShare(i int, pool, device string) (*resourceapi.ResourceClaim, *core
 }
 
 // BenchmarkJoin is a join of 100,000 claims and as many pods: an operation is one
-// Join. The aim is 300 ms.
+// Join. The aim is a second.
 func BenchmarkJoin(b *testing.B) {
 	claims, pods, slices := largeCluster()
 	held := Held(claims, slices, testDriver)

@@ -35,31 +35,22 @@ func (o *Owner) key() Key {
 func Sort(owners []Owner) {
 	for i := range owners {
 		if consumers := owners[i].Consumers; !slices.IsSortedFunc(consumers, compareConsumers) {
-			// Who else has the slice keeps it as it is.
+			// Others may have the slice, so it stays as it is.
 			owners[i].Consumers = slices.SortedStableFunc(slices.Values(consumers), compareConsumers)
 		}
 	}
-	sorted := true
-	for i := 1; i < len(owners) && sorted; i++ {
-		sorted = compareOwners(&owners[i-1], &owners[i]) <= 0
-	}
-	if sorted {
-		return
-	}
 	// Owners are large: only pointers are moved while sorting.
-	order := make([]*Owner, len(owners))
-	for i := range owners {
-		order[i] = &owners[i]
+	unsorted, order := slices.Clone(owners), make([]*Owner, len(owners))
+	for i := range unsorted {
+		order[i] = &unsorted[i]
 	}
 	slices.SortFunc(order, compareOwners)
-	result := make([]Owner, len(owners))
 	for i, o := range order {
-		result[i] = *o
+		owners[i] = *o
 	}
-	copy(owners, result)
 }
 
-// inOrder takes owners their consumers, and puts them into the order of a snapshot, the
+// inOrder takes their consumers from owners, and puts them into the order of a snapshot, the
 // first of each key. The result is never nil.
 func inOrder(owners []Owner) []Owner {
 	if owners == nil {
@@ -87,28 +78,11 @@ func compareOwners(a, b *Owner) int {
 
 // compareNames orders owners by what tells those of an allocation apart.
 func compareNames(a, b *Owner) int {
-	if c := cmp.Compare(a.Device.Driver, b.Device.Driver); c != 0 {
-		return c
-	}
-	if c := cmp.Compare(a.Device.Pool, b.Device.Pool); c != 0 {
-		return c
-	}
-	if c := cmp.Compare(a.Device.Name, b.Device.Name); c != 0 {
-		return c
-	}
-	if c := cmp.Compare(a.Device.ShareID, b.Device.ShareID); c != 0 {
-		return c
-	}
-	if c := cmp.Compare(a.Claim.Namespace, b.Claim.Namespace); c != 0 {
-		return c
-	}
-	if c := cmp.Compare(a.Claim.Name, b.Claim.Name); c != 0 {
-		return c
-	}
-	if c := cmp.Compare(a.Claim.UID, b.Claim.UID); c != 0 {
-		return c
-	}
-	return cmp.Compare(a.Request, b.Request)
+	return cmp.Or(
+		cmp.Compare(a.Device.Driver, b.Device.Driver), cmp.Compare(a.Device.Pool, b.Device.Pool),
+		cmp.Compare(a.Device.Name, b.Device.Name), cmp.Compare(a.Device.ShareID, b.Device.ShareID),
+		cmp.Compare(a.Claim.Namespace, b.Claim.Namespace), cmp.Compare(a.Claim.Name, b.Claim.Name),
+		cmp.Compare(a.Claim.UID, b.Claim.UID), cmp.Compare(a.Request, b.Request))
 }
 
 // compareContent orders different owners of one key, which no allocation has. Such
@@ -129,18 +103,7 @@ func compareConsumers(a, b Consumer) int {
 
 // compact leaves the first owner of each key of sorted owners.
 func compact(owners []Owner) []Owner {
-	kept := 0
-	for i := range owners {
-		if kept > 0 && owners[kept-1].key() == owners[i].key() {
-			continue
-		}
-		if kept != i {
-			owners[kept] = owners[i]
-		}
-		kept++
-	}
-	clear(owners[kept:])
-	return owners[:kept]
+	return slices.CompactFunc(owners, func(a, b Owner) bool { return a.key() == b.key() })
 }
 
 // Equal says whether two lists of owners say the same in the same order, so that

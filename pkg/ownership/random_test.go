@@ -310,7 +310,7 @@ func consumerAsKubeletSays(pod *corev1.Pod, o Owner) Consumer {
 }
 
 // checkWorld compares the join of a random world with the model, and with itself for
-// input in other orders and by other numbers of workers.
+// input in other orders.
 func checkWorld(t *testing.T, seed uint64) (consumers int) {
 	w := randomWorld(seed)
 	if w.pods == nil {
@@ -322,7 +322,7 @@ func checkWorld(t *testing.T, seed uint64) (consumers int) {
 	}
 	want := mustJSON(t, owners)
 	random := rand.New(rand.NewPCG(seed, 1))
-	for workers := 1; workers <= 4; workers++ {
+	for range 4 {
 		random.Shuffle(len(w.held), func(i, k int) { w.held[i], w.held[k] = w.held[k], w.held[i] })
 		random.Shuffle(len(w.claims), func(i, k int) { w.claims[i], w.claims[k] = w.claims[k], w.claims[i] })
 		random.Shuffle(len(w.pods), func(i, k int) { w.pods[i], w.pods[k] = w.pods[k], w.pods[i] })
@@ -336,8 +336,8 @@ func checkWorld(t *testing.T, seed uint64) (consumers int) {
 		}
 		objects := func() string { return mustJSON(t, w.claims) + mustJSON(t, w.pods) }
 		before := objects()
-		if got := mustJSON(t, join(slices.Clone(w.held), w.claims, w.pods, nil, workers)); got != want {
-			t.Errorf("seed %d: in another order, by %d workers, the owners are\n%s\nnot\n%s", seed, workers, got, want)
+		if got := mustJSON(t, Join(slices.Clone(w.held), w.claims, w.pods, nil)); got != want {
+			t.Errorf("seed %d: in another order the owners are\n%s\nnot\n%s", seed, got, want)
 		}
 		if objects() != before {
 			t.Errorf("seed %d: Join changed the claims or pods", seed)

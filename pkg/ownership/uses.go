@@ -1,7 +1,6 @@
 package ownership
 
 import (
-	"iter"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -13,27 +12,27 @@ type uses struct {
 	// name.
 	request string
 	// entries are the names that the claim has in the pod: containers use these.
-	entries set
+	entries map[string]bool
 	// containers are those that the scheduler gave the request to, of a claim for
 	// extended resources.
-	containers set
+	containers map[string]bool
 }
 
 // usesOf finds out how a pod refers to a claim of its namespace.
 func usesOf(pod *corev1.Pod, claim, request string) uses {
-	var u uses
+	u := uses{entries: map[string]bool{}, containers: map[string]bool{}}
 	u.request, _, _ = strings.Cut(request, "/")
 	generated := generatedEntries(pod, claim)
 	for i := range pod.Spec.ResourceClaims {
 		entry := &pod.Spec.ResourceClaims[i]
 		if isGiven(entry, claim) || isGenerated(entry, generated) {
-			u.entries.add(entry.Name)
+			u.entries[entry.Name] = true
 		}
 	}
 	if extended := pod.Status.ExtendedResourceClaimStatus; extended != nil && extended.ResourceClaimName == claim {
 		for i := range extended.RequestMappings {
 			if extended.RequestMappings[i].RequestName == u.request {
-				u.containers.add(extended.RequestMappings[i].ContainerName)
+				u.containers[extended.RequestMappings[i].ContainerName] = true
 			}
 		}
 	}
@@ -41,10 +40,11 @@ func usesOf(pod *corev1.Pod, claim, request string) uses {
 }
 
 // generatedEntries are the names of a pod's entries for which a claim was generated.
-func generatedEntries(pod *corev1.Pod, claim string) (entries set) {
+func generatedEntries(pod *corev1.Pod, claim string) map[string]bool {
+	entries := map[string]bool{}
 	for i := range pod.Status.ResourceClaimStatuses {
 		if s := &pod.Status.ResourceClaimStatuses[i]; s.ResourceClaimName != nil && *s.ResourceClaimName == claim {
-			entries.add(s.Name)
+			entries[s.Name] = true
 		}
 	}
 	return entries
@@ -54,11 +54,11 @@ func generatedEntries(pod *corev1.Pod, claim string) (entries set) {
 // request, or else uses all of the claim.
 func (u *uses) by(container string, claims []corev1.ResourceClaim) bool {
 	for i := range claims {
-		if (claims[i].Request == "" || claims[i].Request == u.request) && u.entries.has(claims[i].Name) {
+		if (claims[i].Request == "" || claims[i].Request == u.request) && u.entries[claims[i].Name] {
 			return true
 		}
 	}
-	return u.containers.has(container)
+	return u.containers[container]
 }
 
 // HasClaims says whether a pod refers to claims, or has one for extended resources.
@@ -95,47 +95,25 @@ func isGiven(entry *corev1.PodResourceClaim, claim string) bool {
 	return entry.ResourceClaimName != nil && *entry.ResourceClaimName == claim
 }
 
-func isGenerated(entry *corev1.PodResourceClaim, generated set) bool {
-	return entry.ResourceClaimName == nil && entry.ResourceClaimTemplateName != nil && generated.has(entry.Name)
+func isGenerated(entry *corev1.PodResourceClaim, generated map[string]bool) bool {
+	return entry.ResourceClaimName == nil && entry.ResourceClaimTemplateName != nil && generated[entry.Name]
 }
 
 // namedClaims are the claims that a pod may refer to, some more than once.
-func namedClaims(pod *corev1.Pod) iter.Seq[string] {
-	return func(yield func(string) bool) {
-		for i := range pod.Spec.ResourceClaims {
-			if name := pod.Spec.ResourceClaims[i].ResourceClaimName; name != nil && !yield(*name) {
-				return
-			}
-		}
-		for i := range pod.Status.ResourceClaimStatuses {
-			if name := pod.Status.ResourceClaimStatuses[i].ResourceClaimName; name != nil && !yield(*name) {
-				return
-			}
-		}
-		if extended := pod.Status.ExtendedResourceClaimStatus; extended != nil {
-			yield(extended.ResourceClaimName)
+func namedClaims(pod *corev1.Pod) []string {
+	var names []string
+	for i := range pod.Spec.ResourceClaims {
+		if name := pod.Spec.ResourceClaims[i].ResourceClaimName; name != nil {
+			names = append(names, *name)
 		}
 	}
-}
-
-// set is a set of names. Nearly all have one or none; a map keeps those that somebody
-// made large from costing the square of that.
-type set struct {
-	first string
-	any   bool
-	more  map[string]bool
-}
-
-func (s *set) add(name string) {
-	switch {
-	case !s.any:
-		s.first, s.any = name, true
-	case name != s.first:
-		if s.more == nil {
-			s.more = map[string]bool{}
+	for i := range pod.Status.ResourceClaimStatuses {
+		if name := pod.Status.ResourceClaimStatuses[i].ResourceClaimName; name != nil {
+			names = append(names, *name)
 		}
-		s.more[name] = true
 	}
+	if extended := pod.Status.ExtendedResourceClaimStatus; extended != nil {
+		names = append(names, extended.ResourceClaimName)
+	}
+	return names
 }
-
-func (s *set) has(name string) bool { return s.any && s.first == name || s.more[name] }

@@ -2,7 +2,6 @@ package ownership
 
 import (
 	"strings"
-	"sync"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -16,40 +15,17 @@ import (
 // pod without a controller, and the Job for a pod of a CronJob, which only the Job
 // knows.
 func WorkloadOf(pod *corev1.Pod) *Workload {
-	if w, ok := workloadOf(pod); ok {
-		return new(w)
-	}
-	return nil
-}
-
-func workloadOf(pod *corev1.Pod) (w Workload, ok bool) {
 	controller := metav1.GetControllerOfNoCopy(pod)
 	if controller == nil {
-		return Workload{}, false
+		return nil
 	}
-	w = Workload{APIVersion: controller.APIVersion, Kind: controller.Kind, Name: controller.Name}
+	w := &Workload{APIVersion: controller.APIVersion, Kind: controller.Kind, Name: controller.Name}
 	if controller.Kind == "ReplicaSet" && group(controller.APIVersion) == appsv1.GroupName {
 		if name, ok := deploymentOf(controller.Name, pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey]); ok {
 			w.Kind, w.Name = "Deployment", name
 		}
 	}
-	return w, true
-}
-
-// askOnce asks a function that knows workloads once for each pod, one at a time.
-func askOnce(workload func(*corev1.Pod) *Workload) func(*corev1.Pod) *Workload {
-	var mu sync.Mutex
-	known := map[*corev1.Pod]*Workload{}
-	return func(pod *corev1.Pod) *Workload {
-		mu.Lock()
-		defer mu.Unlock()
-		w, asked := known[pod]
-		if !asked {
-			w = workload(pod)
-			known[pod] = w
-		}
-		return w
-	}
+	return w
 }
 
 // deploymentOf takes the name of a Deployment from that of its ReplicaSet, which the
