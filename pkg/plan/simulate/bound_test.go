@@ -30,7 +30,7 @@ func TestLowerBounds(t *testing.T) {
 		"shares": {func() *simulate.Input {
 			in := newInput(machine("m", 1, "", shareable("gpu-0", "80Gi"), shareable("gpu-1", "80Gi")))
 			return pods(in, 7, withMemory(request(1), "30Gi"))
-		}, simulate.LowerBound{Nodes: 2, Because: "memory of " + driver}},
+		}, simulate.LowerBound{Nodes: 2, Because: "devices of " + driver}},
 		// The one alternative takes a whole GPU, the other a quarter of one.
 		"alternatives": {func() *simulate.Input {
 			sub := func(name, kind string) resourceapi.DeviceSubRequest {

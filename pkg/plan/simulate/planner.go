@@ -64,9 +64,8 @@ func newShared(in *Input, options Options) (*shared, error) {
 		}
 	}
 	s.held = s.heldByNode()
-	var err error
-	s.weigher, err = newWeigher(in, s.types, s.slices)
-	return s, err
+	s.weigher = newWeigher(in, s.types, s.slices)
+	return s, nil
 }
 
 // planner makes one plan.

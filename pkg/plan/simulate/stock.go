@@ -118,12 +118,19 @@ func (u *unit) whole() *resourceapi.Device {
 
 // memory is a device's capacity of that name in bytes, 0 if it has none.
 func (u *unit) memory(device *resourceapi.Device) float64 {
-	for _, name := range []string{"memory", u.driver + "/memory"} {
-		if capacity, has := device.Capacity[resourceapi.QualifiedName(name)]; has {
-			return capacity.Value.AsApproximateFloat64()
+	_, capacity := memoryOf(u.driver, device)
+	return capacity.Value.AsApproximateFloat64()
+}
+
+// memoryOf is a device's capacity "memory" and its name as the device writes it; nothing
+// if it has none.
+func memoryOf(driver string, device *resourceapi.Device) (resourceapi.QualifiedName, resourceapi.DeviceCapacity) {
+	for _, name := range []resourceapi.QualifiedName{"memory", resourceapi.QualifiedName(driver + "/memory")} {
+		if capacity, has := device.Capacity[name]; has {
+			return name, capacity
 		}
 	}
-	return 0
+	return "", resourceapi.DeviceCapacity{}
 }
 
 // size is how much of a unit a device is, up to 1: its part of the counters on average.
