@@ -9,10 +9,6 @@ import (
 	"apportion.dev/apportion/pkg/gpu/inventory"
 )
 
-// modeNeedsReset is the architecture whose MIG mode changes only by a reset of the
-// GPU, so that its present mode decides between whole and partitioned.
-const modeNeedsReset = "Ampere"
-
 // layout is what one GPU offers: partitions, itself, or both at the scheduler's
 // choice.
 type layout struct {
@@ -34,7 +30,7 @@ func layOut(name Name, gpu inventory.GPU, policy Policy) layout {
 	foreign := foreignPartitions(name, gpu.MIG, profiles, l.counters)
 	claimed := policy.claimedPartitions(name, gpu.UUID)
 
-	on, fixed := gpu.MIG.Enabled != nil && *gpu.MIG.Enabled, gpu.Architecture == modeNeedsReset
+	on, fixed := gpu.MIG.Enabled != nil && *gpu.MIG.Enabled, gpu.MIG.ModeNeedsReset
 	// A partition in use of which nothing is known may lie anywhere, so all that
 	// is not in use already stays out of reach.
 	unclear := anyUnclear(claimed, possible, foreign)

@@ -55,7 +55,7 @@ func TestWhatAGPUOffers(t *testing.T) {
 		return func(g *inventory.GPU) { g.MIG.Enabled = ptr(on) }
 	}
 	ampere := func(then func(*inventory.GPU)) func(*inventory.GPU) {
-		return func(g *inventory.GPU) { g.Architecture = "Ampere"; then(g) }
+		return func(g *inventory.GPU) { g.MIG.ModeNeedsReset = true; then(g) }
 	}
 	foreign := func(instances ...inventory.MIGInstance) func(*inventory.GPU) {
 		return func(g *inventory.GPU) { g.MIG.Enabled, g.MIG.Instances = ptr(true), instances }

@@ -330,7 +330,7 @@ func TestFactsWithoutValidFormAreAbsent(t *testing.T) {
 
 func TestSkipped(t *testing.T) {
 	migMode := a30("GPU-aaaaaaaa-0000-4000-8000-000000000001", "0000:01:00.0", "")
-	migMode.Architecture, migMode.MIG.Enabled, migMode.MIG.Profiles = "Ampere", ptr(true), nil
+	migMode.MIG.ModeNeedsReset, migMode.MIG.Enabled, migMode.MIG.Profiles = true, ptr(true), nil
 	migInstances := a30("GPU-aaaaaaab-0000-4000-8000-000000000001", "0000:02:00.0", "")
 	migInstances.MIG.Enabled = ptr(true)
 	for id, start := range []int{0, 2} {

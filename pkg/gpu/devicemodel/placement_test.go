@@ -17,7 +17,7 @@ import (
 func readGPU(t *testing.T, product string) inventory.GPU {
 	t.Helper()
 	gpu := readNode(t, product).GPUs[0]
-	gpu.Architecture = ""
+	gpu.MIG.ModeNeedsReset = false
 	return gpu
 }
 

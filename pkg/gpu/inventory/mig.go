@@ -28,6 +28,9 @@ func (g *gpuReading) mig() {
 		return
 	}
 	capable = true
+	needsReset, ret := modeNeedsReset(g.lib, g.dev)
+	g.ok("architecture", ret)
+	g.gpu.MIG.ModeNeedsReset = needsReset
 	enabled, willBe := current == nvml.DEVICE_MIG_ENABLE, pending == nvml.DEVICE_MIG_ENABLE
 	g.gpu.MIG.Enabled, g.gpu.MIG.Pending = &enabled, &willBe
 
@@ -35,6 +38,31 @@ func (g *gpuReading) mig() {
 	if !enabled || g.migInstances(profiles) {
 		g.instances[g.gpu.UUID] = true
 	}
+}
+
+// ModeNeedsReset says whether a change of a GPU's MIG mode takes a reset of the
+// GPU: it does on Ampere, and not since Hopper (MIG User Guide, "Enable MIG Mode").
+// It is true where the architecture is not known, and beside an error.
+func ModeNeedsReset(lib nvml.Interface, dev nvml.Device) (bool, error) {
+	needsReset, ret := modeNeedsReset(lib, dev)
+	if ret != nvml.SUCCESS {
+		return needsReset, fmt.Errorf("read the GPU's architecture: %w", ret)
+	}
+	return needsReset, nil
+}
+
+func modeNeedsReset(lib nvml.Interface, dev nvml.Device) (bool, nvml.Return) {
+	if lib.Extensions().LookupSymbol("nvmlDeviceGetArchitecture") != nil {
+		return true, nvml.SUCCESS
+	}
+	architecture, ret := dev.GetArchitecture()
+	switch ret {
+	case nvml.SUCCESS:
+		return architecture <= nvml.DEVICE_ARCH_AMPERE || architecture == nvml.DEVICE_ARCH_UNKNOWN, ret
+	case nvml.ERROR_NOT_SUPPORTED:
+		return true, nvml.SUCCESS
+	}
+	return true, ret
 }
 
 // migProfiles reads the GPU instance profiles, and returns them also as NVML

@@ -106,6 +106,10 @@ type MIG struct {
 	// Enabled is the current mode, Pending the mode after the next reset.
 	Enabled *bool `json:"enabled,omitempty"`
 	Pending *bool `json:"pending,omitempty"`
+	// ModeNeedsReset is true if a change of the mode takes a reset of the GPU, so
+	// that the current mode decides whether the GPU can be partitioned or used
+	// whole. It is also true where the architecture cannot be read.
+	ModeNeedsReset bool `json:"modeNeedsReset,omitempty"`
 	// Profiles are the GPU instance profiles the GPU supports, by ID.
 	Profiles []MIGProfile `json:"profiles,omitempty"`
 	// Instances are the GPU instances that exist, by placement start.

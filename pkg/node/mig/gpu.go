@@ -19,7 +19,7 @@ const modeSymbol = "nvmlDeviceGetMigMode"
 // symbols are the other functions that this package calls and that not every
 // library has. A call of one that is missing would end the process.
 var symbols = []string{
-	"nvmlDeviceSetMigMode", "nvmlDeviceGetArchitecture", "nvmlDeviceGetGpuInstanceProfileInfo",
+	"nvmlDeviceSetMigMode", "nvmlDeviceGetGpuInstanceProfileInfo",
 	"nvmlDeviceGetGpuInstancePossiblePlacements_v2", "nvmlDeviceGetGpuInstances", "nvmlGpuInstanceGetInfo",
 	"nvmlDeviceCreateGpuInstanceWithPlacement", "nvmlGpuInstanceDestroy",
 	"nvmlGpuInstanceGetComputeInstanceProfileInfo", "nvmlGpuInstanceGetComputeInstances", "nvmlComputeInstanceGetInfo_v2",
@@ -104,23 +104,13 @@ func (g *gpu) mode() (bool, error) {
 	return true, g.usable()
 }
 
-// needsReset says whether a change of the mode takes a reset of the GPU, which is
-// so on Ampere. Where the architecture is not known it is taken to be so.
-func (g *gpu) needsReset() (bool, error) {
-	architecture, ret := g.device.GetArchitecture()
-	if ret != nvml.SUCCESS && ret != nvml.ERROR_NOT_SUPPORTED {
-		return true, fmt.Errorf("read the GPU's architecture: %w", ret)
-	}
-	return ret != nvml.SUCCESS || architecture <= nvml.DEVICE_ARCH_AMPERE || architecture == nvml.DEVICE_ARCH_UNKNOWN, nil
-}
-
 // enableMode turns MIG mode on, and says whether it was off.
 func (g *gpu) enableMode() (changed bool, err error) {
 	enabled, err := g.mode()
 	if err != nil || enabled {
 		return false, err
 	}
-	reset, err := g.needsReset()
+	reset, err := inventory.ModeNeedsReset(g.lib, g.device)
 	if err != nil {
 		return false, err
 	}
@@ -160,7 +150,7 @@ func (g *gpu) disableModeIfEmpty() error {
 	if enabled, err := g.mode(); err != nil || !enabled {
 		return err
 	}
-	if reset, err := g.needsReset(); err != nil || reset {
+	if reset, err := inventory.ModeNeedsReset(g.lib, g.device); err != nil || reset {
 		return err
 	}
 	instances, err := g.instances()

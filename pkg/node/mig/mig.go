@@ -15,6 +15,8 @@ import (
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"k8s.io/klog/v2"
+
+	"apportion.dev/apportion/pkg/gpu/inventory"
 )
 
 // Partition names a partition: a MIG profile at a placement of a GPU.
@@ -146,7 +148,7 @@ func (m *Manager) EnsureWhole(ctx context.Context, uuid string) error {
 			return fmt.Errorf("it is in MIG mode with instances that somebody made: %s; destroy them (nvidia-smi mig -i %s -dci, then nvidia-smi mig -i %s -dgi)",
 				names(instances), uuid, uuid)
 		}
-		reset, err := g.needsReset()
+		reset, err := inventory.ModeNeedsReset(g.lib, g.device)
 		if err != nil {
 			return err
 		}

@@ -52,6 +52,7 @@ func gpu(t InstanceType, index int) inventory.GPU {
 	if capable {
 		enabled, pending := false, false
 		g.MIG.Enabled, g.MIG.Pending = &enabled, &pending
+		g.MIG.ModeNeedsReset = p.MIG.ModeNeedsReset
 		g.MIG.Profiles = migProfiles(p.MIG.Profiles)
 	}
 	return g
