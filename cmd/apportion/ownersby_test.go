@@ -27,6 +27,29 @@ TOTAL       3       100.0%
 	}
 }
 
+// A node that offers no partitions publishes no counters, by which others are counted.
+func TestAnAdministratorsPartitionWithNoPartitionsCountsInOwners(t *testing.T) {
+	partition := partitionDevice("gpu-0badcafe-mig-3g-20gb-4", "gpu-0badcafe", uuidB, "3g.20gb", "19968Mi", 4)
+	partition.ConsumesCounters = nil
+	slice := sliceOf("node-a", partition)
+	claim := claimOn("team-b", "c", "node-a", partition.Name, "19968Mi", 0)
+	claim.Status.Devices = []resourceapi.AllocatedDeviceStatus{{
+		Driver: testDriver, Pool: "node-a", Device: partition.Name, ShareID: new("share-c"),
+		Data: &runtime.RawExtension{Raw: []byte(`{"uuid":"MIG-given","parentUUID":"` + uuidB + `","profile":"3g.20gb","partOfGPU":0.5}`)},
+	}}
+	got, stderr := printed(t, around(fakeCluster(t, slice, claim)), "--by", "namespace")
+	check(t, got, `
+NAMESPACE   GPUS   SHARE   CLAIMS   PODS
+team-b      0.5    50.0%   1        0
+USED        0.5    50.0%   1        0
+FREE        0.5    50.0%
+TOTAL       1      100.0%
+`)
+	if stderr != "" {
+		t.Errorf("stderr: %s", stderr)
+	}
+}
+
 func TestOwnersByWorkload(t *testing.T) {
 	got, _ := printed(t, around(fakeCluster(t, testObjects()...)), "--by", "workload")
 	check(t, got, `

@@ -44,14 +44,12 @@ func (p *Published) owner(claim *resourceapi.ResourceClaim, result *resourceapi.
 	if amount, ok := result.ConsumedCapacity[devicemodel.CapacityMemory]; ok {
 		memory = amount.AsApproximateFloat64()
 	}
+	device, taken := p.device(result.Pool, result.Device, shareOf(result), memory)
 	o := Owner{
-		Device:      p.device(result.Pool, result.Device, shareOf(result), memory),
+		Device:      device,
 		Claim:       ClaimRef{Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID},
 		Request:     result.Request,
 		AdminAccess: result.AdminAccess != nil && *result.AdminAccess,
-	}
-	if o.AdminAccess {
-		o.Device.Fraction = 0
 	}
 	for name, amount := range result.ConsumedCapacity {
 		if o.Consumed == nil {
@@ -68,6 +66,10 @@ func (p *Published) owner(claim *resourceapi.ResourceClaim, result *resourceapi.
 			o.prepared(s)
 		}
 	}
+	o.Device.Fraction *= taken
+	if o.AdminAccess {
+		o.Device.Fraction = 0
+	}
 	return o
 }
 
@@ -83,31 +85,44 @@ func (o *Owner) prepared(s *resourceapi.AllocatedDeviceStatus) {
 	if since, ok := readySince(s.Conditions); ok {
 		o.Since = since
 	}
-	isMIG := o.Device.Type == devicemodel.TypeMIG
+	isMIG := o.Device.IsPartition()
 	if s.Data == nil || !isMIG && o.Device.UUID != "" && !bytes.Contains(s.Data.Raw, []byte(`"memoryLimitBytes"`)) {
 		return // It says nothing more: most need not be decoded.
 	}
-	// What the driver writes to status.devices[].data.
-	var data struct {
-		UUID             string `json:"uuid"`
-		ParentUUID       string `json:"parentUUID"`
-		Profile          string `json:"profile"`
-		GPUInstance      *int   `json:"gpuInstance"`
-		MemoryLimitBytes *int64 `json:"memoryLimitBytes"`
-	}
+	var data DeviceData
 	if json.Unmarshal(s.Data.Raw, &data) != nil {
 		return // Of a version that writes something else: it is not needed.
 	}
+	// It is not published where the node offers no partitions.
+	o.Device.Fraction = cmp.Or(o.Device.Fraction, data.PartOfGPU)
 	o.Device.ParentUUID = cmp.Or(o.Device.ParentUUID, data.ParentUUID)
 	o.Device.Profile = cmp.Or(o.Device.Profile, data.Profile)
 	if !isMIG || data.UUID != o.Device.ParentUUID {
-		// Who only looks at a partition that nobody has made has its GPU.
+		// Admin access to a partition that nobody has made has its GPU's.
 		o.Device.UUID = cmp.Or(o.Device.UUID, data.UUID)
 	}
 	if isMIG {
 		o.Device.GPUInstanceID = data.GPUInstance
 	}
 	o.MemoryLimitBytes = data.MemoryLimitBytes
+}
+
+// DeviceData is what a driver writes to status.devices[].data of a claim, as JSON.
+type DeviceData struct {
+	// UUID is the GPU's, or the MIG device's on the GPU of ParentUUID.
+	UUID       string `json:"uuid"`
+	ParentUUID string `json:"parentUUID,omitempty"`
+	// Profile, GPUInstance and PartOfGPU are a partition's; PartOfGPU is over 0 and up
+	// to 1, of all of the partition.
+	Profile       string            `json:"profile,omitempty"`
+	GPUInstance   *int              `json:"gpuInstance,omitempty"`
+	PartOfGPU     float64           `json:"partOfGPU,omitempty"`
+	PCIBusID      string            `json:"pciBusID,omitempty"`
+	DriverVersion string            `json:"driverVersion,omitempty"`
+	Consumed      map[string]string `json:"consumedCapacity,omitempty"`
+	AdminAccess   bool              `json:"adminAccess,omitempty"`
+	// MemoryLimitBytes is what each container may use of a share's GPU.
+	MemoryLimitBytes *int64 `json:"memoryLimitBytes,omitempty"`
 }
 
 // readySince is when the device became ready.

@@ -52,6 +52,15 @@ spec:
   pool: {name: node, generation: 9, resourceSliceCount: 1}
   devices: [{name: gpu-4f3a1b2c, attributes: {uuid: {string: GPU-wrong}}}]
 ---
+metadata: {name: no-partitions}
+spec:
+  driver: gpu.example.com
+  pool: {name: node-3, generation: 1, resourceSliceCount: 1}
+  devices:
+  - name: gpu-0badcafe-mig-2g-20gb-0
+    attributes: {type: {string: mig}, uuid: {string: MIG-admin}, parentUUID: {string: GPU-0badcafe-x}, profile: {string: 2g.20gb}}
+    capacity: {memory: {value: 20Gi}}
+---
 metadata: {name: another-node}
 spec:
   driver: gpu.example.com
@@ -135,6 +144,18 @@ devices: [{driver: gpu.example.com, pool: node, device: gpu-4f3a1b2c, shareID: s
 			[]Owner{{
 				Device: share(whole, "s1", 0.25), Claim: claim, Request: "gpu", Consumed: map[string]string{"memory": "10Gi"},
 				MemoryLimitBytes: ptr.To[int64](10 << 30),
+			}},
+		},
+		{
+			// Without partitions to offer a node publishes no counters.
+			"administrator's partition with --no-partitions", `{allocation: {devices: {results: [{request: gpu, driver: gpu.example.com, pool: node-3, device: gpu-0badcafe-mig-2g-20gb-0, shareID: s1, consumedCapacity: {memory: 10Gi}}]}},
+devices: [{driver: gpu.example.com, pool: node-3, device: gpu-0badcafe-mig-2g-20gb-0, shareID: s1, data: {uuid: MIG-admin, parentUUID: GPU-0badcafe-x, profile: 2g.20gb, partOfGPU: 0.25}}]}`,
+			[]Owner{{
+				Device: Device{
+					Driver: testDriver, Pool: "node-3", Name: "gpu-0badcafe-mig-2g-20gb-0", Type: "mig", UUID: "MIG-admin",
+					ParentUUID: "GPU-0badcafe-x", Profile: "2g.20gb", ShareID: "s1", Fraction: 0.125,
+				},
+				Claim: claim, Request: "gpu", Consumed: map[string]string{"memory": "10Gi"},
 			}},
 		},
 		{

@@ -2,7 +2,6 @@ package ownership
 
 import (
 	"math"
-	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -20,15 +19,15 @@ type Published struct {
 type deviceName struct{ pool, name string }
 
 type publishedDevice struct {
-	// Device is without share, its Fraction that of all of the device.
-	Device
+	// device is without a share, its Fraction that of all of the device.
+	device Device
 	// memory is the device's, in bytes; 0 if unknown.
 	memory float64
 }
 
 // slicePlace says which of several slices with the same device or counter set counts:
-// that of the newest generation of the pool. While a pool is published anew, slices of
-// two generations are there, and what is not in the newest yet has not left.
+// the one of the pool's newest generation. While a pool is published anew, slices of two
+// generations are there, and what is not in the newest yet has not left.
 type slicePlace struct {
 	generation int64
 	slice      string
@@ -50,7 +49,7 @@ func NewPublished(driver string, resourceSlices []*resourceapi.ResourceSlice) *P
 		value T
 	}
 	devices := map[deviceName]found[*resourceapi.Device]{}
-	counters := map[deviceName]found[float64]{}
+	counters := map[deviceName]found[map[string]resourceapi.Counter]{}
 	for _, slice := range resourceSlices {
 		if slice == nil || slice.Spec.Driver != driver {
 			continue
@@ -67,18 +66,27 @@ func NewPublished(driver string, resourceSlices []*resourceapi.ResourceSlice) *P
 			set := &slice.Spec.SharedCounters[i]
 			name := deviceName{pool, set.Name}
 			if known, twice := counters[name]; !twice || known.before(place) {
-				counters[name] = found[float64]{place, memorySlices(set.Counters)}
+				counters[name] = found[map[string]resourceapi.Counter]{place, set.Counters}
 			}
 		}
 	}
 	for name, device := range devices {
-		all := 0.0
+		part := 0.0
 		if sets := device.value.ConsumesCounters; len(sets) > 0 {
-			all = counters[deviceName{name.pool, sets[0].CounterSet}].value
+			part = devicemodel.PartOfGPU(sets[0].Counters, counters[deviceName{name.pool, sets[0].CounterSet}].value)
 		}
-		p.devices[name] = p.describe(name, device.value, all)
+		p.devices[name] = p.describe(name, device.value, part)
 	}
 	return p
+}
+
+// Learn adds the devices of a pool as its node has them before it publishes them. What
+// is known of others stays: a GPU that is lost still has its owners.
+func (p *Published) Learn(pool string, devices []devicemodel.Device) {
+	for i := range devices {
+		name := deviceName{pool, devices[i].API.Name}
+		p.devices[name] = p.describe(name, &devices[i].API, devices[i].PartOfGPU)
+	}
 }
 
 // Device says what the driver's device of a pool is, or a share of it that takes an
@@ -89,55 +97,56 @@ func (p *Published) Device(pool, name string, share types.UID, consumed map[stri
 	if amount, err := resource.ParseQuantity(consumed[devicemodel.CapacityMemory]); err == nil {
 		memory = amount.AsApproximateFloat64()
 	}
-	return p.device(pool, name, share, memory)
+	d, taken := p.device(pool, name, share, memory)
+	d.Fraction *= taken
+	return d
 }
 
-// device is Device with the memory that a share takes in bytes, NaN if unknown.
-func (p *Published) device(pool, name string, share types.UID, memory float64) Device {
+// device is a device with the Fraction of all of it, and the part of it that is taken:
+// of a share with memory in bytes (NaN if unknown) its part of the device's memory.
+func (p *Published) device(pool, name string, share types.UID, memory float64) (d Device, taken float64) {
 	published, ok := p.devices[deviceName{pool, name}]
 	if !ok {
 		published = p.describe(deviceName{pool, name}, nil, 0)
 	}
-	d := published.Device
+	d, taken = published.device, 1
 	if share != "" {
-		d.ShareID = share
-		d.Fraction *= part(memory, published.memory)
+		d.ShareID, taken = share, 0
+		if memory > 0 && published.memory > 0 {
+			taken = min(1, memory/published.memory)
+		}
 	}
-	return d
+	return d, taken
 }
 
-// describe is a device that takes its part of all memory slices of a GPU; device is
-// nil if it is not published.
-func (p *Published) describe(name deviceName, device *resourceapi.Device, all float64) publishedDevice {
-	d := publishedDevice{Device: Device{Driver: p.driver, Pool: name.pool, Name: name.name}}
+// describe is a device that is a part of a GPU; device is nil if it is not published.
+func (p *Published) describe(name deviceName, device *resourceapi.Device, part float64) publishedDevice {
+	d := Device{Driver: p.driver, Pool: name.pool, Name: name.name}
 	if parsed, err := devicemodel.Parse(name.name); err == nil {
 		d.Type, d.Profile = devicemodel.TypeGPU, parsed.Profile
 		if parsed.IsPartition() {
 			d.Type = devicemodel.TypeMIG
 		}
 	}
-	var own float64
+	memory := 0.0
 	if device != nil {
 		p.text(&d.Type, device, devicemodel.AttributeType)
 		p.text(&d.UUID, device, devicemodel.AttributeUUID)
 		p.text(&d.ParentUUID, device, devicemodel.AttributeParentUUID)
 		p.text(&d.Profile, device, devicemodel.AttributeProfile)
-		memory := device.Capacity[devicemodel.CapacityMemory]
+		capacity := device.Capacity[devicemodel.CapacityMemory]
 		if qualified, ok := device.Capacity[p.qualified(devicemodel.CapacityMemory)]; ok {
-			memory = qualified
+			capacity = qualified
 		}
-		d.memory = memory.Value.AsApproximateFloat64()
-		if len(device.ConsumesCounters) > 0 {
-			own = memorySlices(device.ConsumesCounters[0].Counters)
-		}
+		memory = capacity.Value.AsApproximateFloat64()
 	}
 	switch d.Type {
 	case devicemodel.TypeGPU:
 		d.Fraction = 1
 	case devicemodel.TypeMIG:
-		d.Fraction = part(own, all)
+		d.Fraction = part
 	}
-	return d
+	return publishedDevice{d, memory}
 }
 
 // text sets to to a text attribute of the driver's domain, if the device has it.
@@ -153,26 +162,4 @@ func (p *Published) text(to *string, device *resourceapi.Device, name resourceap
 
 func (p *Published) qualified(name resourceapi.QualifiedName) resourceapi.QualifiedName {
 	return resourceapi.QualifiedName(p.driver) + "/" + name
-}
-
-// memorySlicePrefix is what the names of a GPU's counters of memory slices start with.
-var memorySlicePrefix = strings.TrimSuffix(devicemodel.MemorySliceCounter(0), "0")
-
-// memorySlices counts memory slices.
-func memorySlices(counters map[string]resourceapi.Counter) float64 {
-	n := 0.0
-	for name, counter := range counters {
-		if strings.HasPrefix(name, memorySlicePrefix) {
-			n += counter.Value.AsApproximateFloat64()
-		}
-	}
-	return n
-}
-
-// part is an amount over the whole, up to 1; 0 if either is not known.
-func part(amount, whole float64) float64 {
-	if amount > 0 && whole > 0 {
-		return min(1, amount/whole)
-	}
-	return 0
 }

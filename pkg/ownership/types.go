@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"apportion.dev/apportion/pkg/gpu/devicemodel"
 )
 
 // Owner is a claim's hold on one device, or on one share of a device, and who uses it
@@ -62,6 +64,28 @@ type Device struct {
 	// whole GPU, a partition's memory slices over the GPU's, and of either a share's
 	// part of the memory. 0 where it is not known, and for admin access.
 	Fraction float64 `json:"fraction,omitempty"`
+}
+
+// IsPartition says whether the device is a partition of a GPU, or a share of one.
+func (d *Device) IsPartition() bool {
+	return d.Type == devicemodel.TypeMIG || d.ParentUUID != "" || d.Profile != "" || d.GPUInstanceID != nil
+}
+
+// GPUUUID is the UUID of the GPU that the device is or lies on, empty if it is not known.
+func (d *Device) GPUUUID() string {
+	if d.IsPartition() {
+		return d.ParentUUID
+	}
+	return d.UUID
+}
+
+// PartOfGPU is Fraction up to 1, and for a GPU that is neither partitioned nor shared 1
+// where Fraction is not known.
+func (d *Device) PartOfGPU() float64 {
+	if d.Fraction <= 0 && !d.IsPartition() && d.ShareID == "" {
+		return 1
+	}
+	return max(0, min(1, d.Fraction))
 }
 
 // ClaimRef identifies a ResourceClaim.

@@ -1,8 +1,9 @@
 package devicemodel
 
 import (
-	"fmt"
 	"maps"
+	"strconv"
+	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -32,7 +33,27 @@ const (
 
 // MemorySliceCounter is the name of the counter of one memory slice.
 func MemorySliceCounter(slice int) string {
-	return fmt.Sprintf("memory-slice-%d", slice)
+	return memorySlicePrefix + strconv.Itoa(slice)
+}
+
+// memorySlicePrefix is what the names of the counters of memory slices start with.
+const memorySlicePrefix = "memory-slice-"
+
+// PartOfGPU is the part of a GPU that a device is, over 0 and up to 1: the memory slices
+// that it consumes over those of the GPU's counter set. It is 0 if there are none.
+func PartOfGPU(consumed, all map[string]resourceapi.Counter) float64 {
+	count := func(counters map[string]resourceapi.Counter) (slices float64) {
+		for name, counter := range counters {
+			if strings.HasPrefix(name, memorySlicePrefix) {
+				slices += counter.Value.AsApproximateFloat64()
+			}
+		}
+		return slices
+	}
+	if own, total := count(consumed), count(all); own > 0 && total > 0 {
+		return min(1, own/total)
+	}
+	return 0
 }
 
 // InstancesCounter is the name of the counter of a profile's instances. It is empty
@@ -164,9 +185,4 @@ func (total amounts) counters() map[string]resourceapi.Counter {
 		}
 	}
 	return counters
-}
-
-// consume says that a device takes something of a GPU's counter set.
-func consume(gpu Name, takes amounts) []resourceapi.DeviceCounterConsumption {
-	return []resourceapi.DeviceCounterConsumption{{CounterSet: gpu.String(), Counters: takes.counters()}}
 }

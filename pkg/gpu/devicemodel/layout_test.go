@@ -202,6 +202,7 @@ func TestPartition(t *testing.T) {
 		PCIBusID:      "0000:07:00.0",
 		Minor:         ptr(3),
 		Partition:     &Partition{Profile: "2g.12gb+me", ProfileID: 6, Start: 2, Size: 2},
+		PartOfGPU:     0.5, // 2 of 4 memory slices
 		MemoryBytes:   11968 << 20,
 		Shareable:     true,
 		MaxShares:     11968,

@@ -51,6 +51,9 @@ type Device struct {
 	// MIGDevice is the UUID ("MIG-...") of a partition that somebody else made,
 	// which must not be destroyed. It is empty for one that is made on demand.
 	MIGDevice string
+	// PartOfGPU is 1 for a whole GPU and for a partition its memory slices over the
+	// GPU's, also where no counters are published.
+	PartOfGPU float64
 	// MemoryBytes is the published memory capacity in bytes, 0 if unknown.
 	MemoryBytes int64
 	// Shareable says whether several claims may hold the device at once, each
@@ -142,14 +145,17 @@ func skipReason(gpu inventory.GPU, excluded []exclusion, seen map[string]string)
 
 // addGPU adds the devices of one GPU: its partitions, and itself last.
 func (m *Model) addGPU(name Name, gpu inventory.GPU, l layout, policy Policy, facts nodeFacts) {
+	all := l.counters.counters()
 	if !policy.NoPartitions {
-		m.CounterSets = append(m.CounterSets, resourceapi.CounterSet{Name: name.String(), Counters: l.counters.counters()})
+		m.CounterSets = append(m.CounterSets, resourceapi.CounterSet{Name: name.String(), Counters: all})
 	}
 	sharing := policy.sharingOf(gpu)
 	common, byInstance := faultsOf(gpu)
 	add := func(d Device, takes amounts, own []fault) {
+		consumed := takes.counters()
+		d.PartOfGPU = PartOfGPU(consumed, all)
 		if !policy.NoPartitions {
-			d.API.ConsumesCounters = consume(name, takes)
+			d.API.ConsumesCounters = []resourceapi.DeviceCounterConsumption{{CounterSet: name.String(), Counters: consumed}}
 		}
 		d.blame(policy.TaintDomain, slices.Concat(own, common))
 		m.byName[d.API.Name] = len(m.Devices)

@@ -117,6 +117,7 @@ func TestWholeGPU(t *testing.T) {
 		GPUUUID:       uuidA,
 		PCIBusID:      "0000:07:00.0",
 		Minor:         ptr(3),
+		PartOfGPU:     1,
 		MemoryBytes:   23034 << 20,
 		Shareable:     true,
 		MaxShares:     23034, // of 1Mi each
@@ -228,7 +229,7 @@ func TestGPUOfWhichLittleIsKnownIsPublished(t *testing.T) {
 	m := Build(inventory.Node{GPUs: []inventory.GPU{gpu}}, Policy{MemoryEnforcement: MemoryEnforcementNVML})
 	want := Device{
 		Name:    Name{GPU: "4f3a1b2c"},
-		GPUUUID: uuidA,
+		GPUUUID: uuidA, PartOfGPU: 1,
 		Problem: "the GPU is lost",
 		API: resourceapi.Device{
 			Name: "gpu-4f3a1b2c",

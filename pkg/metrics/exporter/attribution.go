@@ -141,22 +141,6 @@ func (h *holdings) of(d *gpumetrics.Device) *attribution {
 	return a
 }
 
-// gpuOfOwner is the UUID of the GPU that is held or lies below what is held; empty if
-// that is not known.
-func gpuOfOwner(o *ownership.Owner) string {
-	if o.Device.ParentUUID != "" {
-		return o.Device.ParentUUID
-	}
-	if isPartition(o) {
-		return ""
-	}
-	return o.Device.UUID
-}
-
-func isPartition(o *ownership.Owner) bool {
-	return o.Device.ParentUUID != "" || o.Device.Profile != "" || o.Device.GPUInstanceID != nil
-}
-
 // follow takes over since when the same container, or none, has been alone with the
 // device, from the attribution before; nil for that of nobody.
 func (a *attribution) follow(before *attribution) {

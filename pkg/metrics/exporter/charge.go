@@ -119,7 +119,7 @@ func (c *charger) setOwners(owners []ownership.Owner, at time.Time) {
 	order := map[string][]accountKey{}
 	for i := range owners {
 		o := &owners[i]
-		gpu := gpuOfOwner(o)
+		gpu := o.Device.GPUUUID()
 		if o.AdminAccess || gpu == "" {
 			continue
 		}
@@ -182,7 +182,7 @@ func (g *gpuCharge) makeRoom(began int, at time.Time) {
 	total, first, goOn := 0.0, at, map[ownership.Key]bool{}
 	for _, h := range g.holds {
 		if h.to.IsZero() {
-			total += fraction(h.owner)
+			total += h.owner.Device.PartOfGPU()
 		}
 	}
 	for _, h := range g.holds[began:] {
@@ -191,7 +191,7 @@ func (g *gpuCharge) makeRoom(began int, at time.Time) {
 	}
 	for i := range g.holds[:began] {
 		h := &g.holds[i]
-		if h.to.Equal(at) && !goOn[h.account.key.owner] && total+fraction(h.owner) > 1+tolerance {
+		if h.to.Equal(at) && !goOn[h.account.key.owner] && total+h.owner.Device.PartOfGPU() > 1+tolerance {
 			h.to = latest(first, h.from)
 		}
 	}
@@ -251,20 +251,6 @@ func present(consumers []ownership.Consumer) []ownership.Consumer {
 		return consumers
 	}
 	return there
-}
-
-// fraction is the part of the GPU that is held: 0 where it is not known.
-func fraction(o *ownership.Owner) float64 {
-	f := o.Device.Fraction
-	switch {
-	case f > 1:
-		return 1
-	case f > 0:
-		return f
-	case !isPartition(o) && o.Device.ShareID == "":
-		return 1
-	}
-	return 0
 }
 
 // sweep forgets GPUs that are not there any more and, after some time, accounts that

@@ -90,7 +90,7 @@ func (g *gpuCharge) spans(start, now time.Time) []span {
 	spans := make([]span, 0, len(g.holds))
 	for i := range g.holds {
 		h := &g.holds[i]
-		s := span{hold: h, fraction: fraction(h.owner), to: 1}
+		s := span{hold: h, fraction: h.owner.Device.PartOfGPU(), to: 1}
 		if !start.IsZero() {
 			s.from = place(h.from)
 			if !h.to.IsZero() {
@@ -170,7 +170,7 @@ func (s *span) energyPart(r *reading) (float64, bool) {
 	switch {
 	case held == 0, s.fraction == 0:
 		return 0, false
-	case isPartition(s.owner):
+	case s.owner.Device.IsPartition():
 		busy, ok := r.busyPartition(s.owner)
 		if !ok {
 			busy = 1

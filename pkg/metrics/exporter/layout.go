@@ -173,7 +173,7 @@ func (l *layout) addOthers(e *Exporter) {
 			continue
 		}
 		var d *gpumetrics.Device
-		if gpu, ok := gpus[gpuOfOwner(o)]; ok {
+		if gpu, ok := gpus[o.Device.GPUUUID()]; ok {
 			d = &gpumetrics.Device{GPU: gpu, Profile: o.Device.Profile, GPUInstanceID: o.Device.GPUInstanceID}
 		}
 		for _, set := range e.infoLabels(o, d) {

@@ -197,7 +197,7 @@ func (h *holdings) missing(node inventory.Node) bool {
 	}
 	for i := range h.owners {
 		o := &h.owners[i]
-		if key := deviceOfOwner(o); isPartition(o) && key != "" && has[o.Device.ParentUUID] && !has[key] {
+		if key := deviceOfOwner(o); o.Device.IsPartition() && key != "" && has[o.Device.ParentUUID] && !has[key] {
 			return true
 		}
 	}

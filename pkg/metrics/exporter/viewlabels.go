@@ -86,7 +86,7 @@ func (e *Exporter) userLabels(d *gpumetrics.Device, u *user) userLabels {
 func (e *Exporter) infoLabels(o *ownership.Owner, d *gpumetrics.Device) []labelSet {
 	var sets []labelSet
 	add := func(c *ownership.Consumer, container string) {
-		l := e.gpuLabels(&gpumetrics.GPUIdentity{UUID: gpuOfOwner(o)})
+		l := e.gpuLabels(&gpumetrics.GPUIdentity{UUID: o.Device.GPUUUID()})
 		l.place(o.Device.Profile, o.Device.GPUInstanceID)
 		if d != nil {
 			l = e.gpuLabels(&d.GPU)

@@ -33,7 +33,7 @@ func (d *Driver) PrepareResourceClaims(ctx context.Context, claims []*resourceap
 
 func (d *Driver) prepareClaim(ctx context.Context, claim *resourceapi.ResourceClaim) kubeletplugin.PrepareResult {
 	logger := klog.LoggerWithValues(klog.FromContext(ctx), "claim", klog.KObj(claim), "uid", claim.UID)
-	d.owners.learn(claim)
+	d.owners.Learn(claim)
 	started := time.Now()
 	record, err := d.preparer.Prepare(klog.NewContext(ctx, logger), claim)
 	d.Metrics.observeOperation("prepare", started, err)

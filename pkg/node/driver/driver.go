@@ -29,6 +29,7 @@ import (
 	"apportion.dev/apportion/pkg/node/mig"
 	"apportion.dev/apportion/pkg/node/prepare"
 	"apportion.dev/apportion/pkg/node/timeslice"
+	ownershipnode "apportion.dev/apportion/pkg/ownership/node"
 )
 
 // Providers are what the driver works with.
@@ -48,7 +49,7 @@ type Driver struct {
 	preparer *prepare.Preparer
 	events   *eventRecorder
 	status   *statusWriter
-	owners   *owners
+	owners   *ownershipnode.Owners
 	calls    callGate
 	fail     context.CancelCauseFunc
 
@@ -146,7 +147,7 @@ func (d *Driver) reconcile(ctx context.Context) error {
 		Driver: d.config.DriverName, Pool: d.config.NodeName, Dir: d.config.Dir(), BootID: d.config.BootID,
 		Specs: specs, Partitions: mig.New(d.Library), Compute: newCompute(d.config), TimeSlices: timeslice.New(d.config.DriverRoot),
 		LimitHook: d.config.limitHook, Resolve: d.resolve, DriverVersion: d.driverVersion,
-		Damaged: d.recordDamaged(ctx), Repaired: d.recordRepaired(ctx), Changed: d.owners.changed, Observe: d.Metrics.observePhase,
+		Damaged: d.recordDamaged(ctx), Repaired: d.recordRepaired(ctx), Changed: d.owners.Changed, Observe: d.Metrics.observePhase,
 	})
 	if err != nil {
 		return err
@@ -187,7 +188,7 @@ func (d *Driver) serve(ctx, background context.Context) error {
 	defer helper.Stop()
 	defer d.calls.drain()
 
-	servers, err := startServers(ctx, d.config, d.Metrics, d.owners.handler())
+	servers, err := startServers(ctx, d.config, d.Metrics, d.owners.Handler())
 	if err != nil {
 		return err
 	}
@@ -195,7 +196,7 @@ func (d *Driver) serve(ctx, background context.Context) error {
 	publisher.Go(func() { d.publishAll(ctx) })
 	var workers sync.WaitGroup
 	defer workers.Wait()
-	workers.Go(func() { d.owners.run(ctx) })
+	workers.Go(func() { d.owners.Run(ctx) })
 	workers.Go(func() {
 		d.learnGates(ctx)
 		d.lookAgain(ctx)
@@ -260,7 +261,7 @@ func (d *Driver) setNode(ctx context.Context, node inventory.Node, owned ownedPa
 	close(d.changed)
 	d.changed = make(chan struct{})
 	d.mu.Unlock()
-	d.owners.changed()
+	d.owners.Changed()
 	d.Metrics.setDevices(model)
 	d.reportProblems(ctx, oldNode, node, old, model)
 }

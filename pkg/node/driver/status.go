@@ -19,6 +19,7 @@ import (
 
 	"apportion.dev/apportion/pkg/gpu/devicemodel"
 	"apportion.dev/apportion/pkg/node/prepare"
+	"apportion.dev/apportion/pkg/ownership"
 )
 
 // statusWriter writes status.devices of prepared claims by server-side apply,
@@ -118,21 +119,6 @@ func (s *statusWriter) apply(ctx context.Context, desired *resourceapply.Resourc
 	return err
 }
 
-// deviceData is status.devices[].data.
-type deviceData struct {
-	// UUID is that of the GPU, or of the MIG device whose GPU is ParentUUID.
-	UUID          string            `json:"uuid"`
-	ParentUUID    string            `json:"parentUUID,omitempty"`
-	Profile       string            `json:"profile,omitempty"`
-	GPUInstance   *int              `json:"gpuInstance,omitempty"`
-	PCIBusID      string            `json:"pciBusID,omitempty"`
-	DriverVersion string            `json:"driverVersion,omitempty"`
-	Consumed      map[string]string `json:"consumedCapacity,omitempty"`
-	AdminAccess   bool              `json:"adminAccess,omitempty"`
-	// MemoryLimitBytes is what each container may use of a share's GPU.
-	MemoryLimitBytes *int64 `json:"memoryLimitBytes,omitempty"`
-}
-
 // statusDevices says for each device and share of a claim that it is ready, and
 // what it is.
 func statusDevices(c Config, record *prepare.Record, model *devicemodel.Model) []*resourceapply.AllocatedDeviceStatusApplyConfiguration {
@@ -143,7 +129,7 @@ func statusDevices(c Config, record *prepare.Record, model *devicemodel.Model) [
 			continue
 		}
 		seen[device.CDIDevice] = true
-		data := deviceData{UUID: device.GPU, Consumed: device.Consumed, AdminAccess: device.AdminAccess}
+		data := ownership.DeviceData{UUID: device.GPU, Consumed: device.Consumed, AdminAccess: device.AdminAccess}
 		if device.MemoryLimit != nil {
 			data.MemoryLimitBytes = &device.MemoryLimit.Hard
 		}
@@ -158,6 +144,9 @@ func statusDevices(c Config, record *prepare.Record, model *devicemodel.Model) [
 		}
 		if published, ok := model.Device(device.Device); ok {
 			data.PCIBusID = published.PCIBusID
+			if published.Partition != nil {
+				data.PartOfGPU = published.PartOfGPU
+			}
 			if version := published.API.Attributes[devicemodel.AttributeDriverVersion].VersionValue; version != nil {
 				data.DriverVersion = *version
 			}

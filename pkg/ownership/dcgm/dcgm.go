@@ -41,13 +41,13 @@
 package dcgm
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
 
-	"apportion.dev/apportion/pkg/gpu/devicemodel"
 	"apportion.dev/apportion/pkg/ownership"
 )
 
@@ -77,18 +77,15 @@ func contents(owners []ownership.Owner, index func(uuid string) (int, bool)) (ma
 
 // fileName is the GPU's index, followed by the GPU instance of a partition.
 func fileName(device ownership.Device, index func(uuid string) (int, bool)) (string, error) {
-	uuid := device.UUID
-	if device.Type == devicemodel.TypeMIG {
-		uuid = device.ParentUUID
-		if device.GPUInstanceID == nil {
-			return "", fmt.Errorf("the id of its GPU instance is not known")
-		}
+	if device.IsPartition() && device.GPUInstanceID == nil {
+		return "", errors.New("the id of its GPU instance is not known")
 	}
+	uuid := device.GPUUUID()
 	number, ok := index(uuid)
 	if !ok {
 		return "", fmt.Errorf("the index of GPU %q is not known", uuid)
 	}
-	if device.Type == devicemodel.TypeMIG {
+	if device.IsPartition() {
 		return fmt.Sprintf("%d.%d", number, *device.GPUInstanceID), nil
 	}
 	return strconv.Itoa(number), nil

@@ -2,6 +2,7 @@ package driver
 
 import (
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -20,7 +21,7 @@ import (
 )
 
 // hardware reads a fake machine with one GPU.
-func hardware(t *testing.T, product string) (inventory.Node, *devicemodel.Model) {
+func hardware(t *testing.T, product string, policy devicemodel.Policy) (inventory.Node, *devicemodel.Model) {
 	t.Helper()
 	machine, err := fakegpu.Create(t.TempDir(), fakegpu.Spec{Node: "node-a", DriverVersion: "580.95.05", GPUs: []string{product}})
 	if err != nil {
@@ -34,19 +35,19 @@ func hardware(t *testing.T, product string) (inventory.Node, *devicemodel.Model)
 	if err := source.Close(); err != nil {
 		t.Fatal(err)
 	}
-	return node, devicemodel.Build(node, devicemodel.Policy{})
+	return node, devicemodel.Build(node, policy)
 }
 
 func TestRecordsSayWhatIsHeld(t *testing.T) {
 	// An H100 has 81559 MiB and 8 memory slices; 3g.40gb takes 4 of them and has
 	// 40448 MiB (NVIDIA's MIG user guide, and nvmlGpuInstanceProfileInfo_t).
-	node, model := hardware(t, "h100-sxm5-80gb")
+	node, model := hardware(t, "h100-sxm5-80gb", devicemodel.Policy{})
 	gpu := node.GPUs[0].UUID
 	whole := model.Devices[len(model.Devices)-1].API.Name
 	given := node
 	given.GPUs = []inventory.GPU{node.GPUs[0]}
 	given.GPUs[0].MIG.Instances = []inventory.MIGInstance{{ID: 5, UUID: "MIG-given"}}
-	facts := newDeviceFacts()
+	facts := newDeviceFacts(Config{NodeName: "node-a", DriverName: "gpu.apportion.dev"})
 	facts.learn(given, model)
 
 	share := ptr.To(types.UID("share-1"))
@@ -125,7 +126,7 @@ func TestRecordsSayWhatIsHeld(t *testing.T) {
 				Device: test.want, Claim: ownership.ClaimRef{Namespace: "team", Name: "claim", UID: "c1"}, Request: "gpu/large",
 				AdminAccess: test.device.AdminAccess, Consumed: test.device.Consumed, MemoryLimitBytes: test.limit, Since: since,
 			}}
-			if got := held("gpu.apportion.dev", []*prepare.Record{record}, facts); !reflect.DeepEqual(got, want) {
+			if got := facts.held([]*prepare.Record{record}); !reflect.DeepEqual(got, want) {
 				t.Errorf("got  %+v\nwant %+v", got, want)
 			}
 		})
@@ -138,25 +139,45 @@ func with(d ownership.Device, change func(*ownership.Device)) ownership.Device {
 }
 
 func TestALostGPUKeepsItsOwners(t *testing.T) {
-	node, model := hardware(t, "h100-sxm5-80gb")
-	facts := newDeviceFacts()
+	node, model := hardware(t, "h100-sxm5-80gb", devicemodel.Policy{})
+	facts := newDeviceFacts(Config{NodeName: "node-a", DriverName: "gpu.apportion.dev"})
 	facts.learn(node, model)
 	facts.learn(inventory.Node{}, devicemodel.Build(inventory.Node{}, devicemodel.Policy{}))
 	whole := model.Devices[len(model.Devices)-1].API.Name
 	records := []*prepare.Record{{Claim: prepare.ClaimRef{UID: "c1"}, Devices: []prepare.Device{
-		{Device: whole, GPU: node.GPUs[0].UUID, ShareID: ptr.To(types.UID("s")), Consumed: map[string]string{"memory": "81559Mi"}},
-		{Device: whole + "-mig-3g-40gb-4", GPU: node.GPUs[0].UUID, Placement: &prepare.Placement{Profile: "3g.40gb", Start: 4, Size: 4}},
+		{Pool: "node-a", Device: whole, GPU: node.GPUs[0].UUID, ShareID: ptr.To(types.UID("s")), Consumed: map[string]string{"memory": "81559Mi"}},
+		{Pool: "node-a", Device: whole + "-mig-3g-40gb-4", GPU: node.GPUs[0].UUID, Placement: &prepare.Placement{Profile: "3g.40gb", Start: 4, Size: 4}},
 	}}}
-	got := held("gpu.apportion.dev", records, facts)
+	got := facts.held(records)
 	if len(got) != 2 || got[0].Device.Fraction != 1 || got[1].Device.Fraction != 0.5 {
 		t.Errorf("owners are %+v, want all and half of the GPU", got)
 	}
 }
 
-// The node and the cluster must not have two opinions of how much of a GPU is held.
+// The node and the cluster must not have two opinions of how much of a GPU is held, also
+// where the node offers no partitions and publishes no counters.
 func TestTheNodeAndTheClusterAgreeOnFractions(t *testing.T) {
-	node, model := hardware(t, "h100-sxm5-80gb")
-	facts := newDeviceFacts()
+	for name, policy := range map[string]devicemodel.Policy{"partitions": {}, "no partitions": {NoPartitions: true}} {
+		t.Run(name, func(t *testing.T) {
+			node, model := hardware(t, "h100-sxm5-80gb", policy)
+			// An administrator made 1g.10gb (1 of 8 memory slices) at the front.
+			profiles := node.GPUs[0].MIG.Profiles
+			profile := profiles[slices.IndexFunc(profiles, func(p inventory.MIGProfile) bool { return p.Name == "1g.10gb" })]
+			enabled := true
+			node.GPUs[0].MIG.Enabled = &enabled
+			node.GPUs[0].MIG.Instances = []inventory.MIGInstance{{ID: 5, UUID: "MIG-given", ProfileID: profile.ID, Placement: profile.Placements[0]}}
+			withInstance := devicemodel.Build(node, policy)
+			for _, m := range []*devicemodel.Model{model, withInstance} {
+				checkFractions(t, node, m)
+			}
+		})
+	}
+}
+
+func checkFractions(t *testing.T, node inventory.Node, model *devicemodel.Model) {
+	t.Helper()
+	config := Config{NodeName: "node-a", DriverName: "gpu.apportion.dev"}
+	facts := newDeviceFacts(config)
 	facts.learn(node, model)
 	var published []*resourceapi.ResourceSlice
 	for _, slice := range model.Slices() {
@@ -168,22 +189,36 @@ func TestTheNodeAndTheClusterAgreeOnFractions(t *testing.T) {
 		for _, divisor := range []int64{1, 3} {
 			memory := resource.NewQuantity(device.MemoryBytes/divisor, resource.BinarySI)
 			share := types.UID("share")
+			recorded := prepare.Device{
+				Pool: "node-a", Device: device.API.Name, GPU: device.GPUUUID, ShareID: &share, Consumed: map[string]string{"memory": memory.String()},
+			}
+			if p := device.Partition; p != nil {
+				recorded.Placement = &prepare.Placement{Profile: p.Profile, Start: p.Start, Size: p.Size, Given: device.MIGDevice != ""}
+				recorded.MIG = &mig.Instance{UUID: "MIG-given"}
+			}
+			record := &prepare.Record{Claim: prepare.ClaimRef{Namespace: "team", Name: "claim", UID: "c1"}, Devices: []prepare.Device{recorded}}
+			status := statusDevices(config, record, model)[0]
 			claim := &resourceapi.ResourceClaim{
 				ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "claim", UID: "c1"},
-				Status: resourceapi.ResourceClaimStatus{Allocation: &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{
-					Results: []resourceapi.DeviceRequestAllocationResult{{
-						Request: "gpu", Driver: "gpu.apportion.dev", Pool: "node-a", Device: device.API.Name, ShareID: &share,
-						ConsumedCapacity: map[resourceapi.QualifiedName]resource.Quantity{"memory": *memory},
+				Status: resourceapi.ResourceClaimStatus{
+					Allocation: &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{
+						Results: []resourceapi.DeviceRequestAllocationResult{{
+							Request: "gpu", Driver: "gpu.apportion.dev", Pool: "node-a", Device: device.API.Name, ShareID: &share,
+							ConsumedCapacity: map[resourceapi.QualifiedName]resource.Quantity{"memory": *memory},
+						}},
 					}},
-				}}},
+					Devices: []resourceapi.AllocatedDeviceStatus{{
+						Driver: *status.Driver, Pool: *status.Pool, Device: *status.Device, ShareID: status.ShareID, Data: status.Data,
+					}},
+				},
 			}
-			recorded := prepare.Device{Device: device.API.Name, GPU: device.GPUUUID, ShareID: &share, Consumed: map[string]string{"memory": memory.String()}}
-			if p := device.Partition; p != nil {
-				recorded.Placement = &prepare.Placement{Profile: p.Profile, Start: p.Start, Size: p.Size}
+			inCluster := ownership.Held([]*resourceapi.ResourceClaim{claim}, published, "gpu.apportion.dev")[0].Device.Fraction
+			onNode := facts.held([]*prepare.Record{record})[0].Device.Fraction
+			if onNode != inCluster || onNode == 0 {
+				t.Errorf("a share of 1/%d of %s is %g of the GPU on the node, %g in the cluster", divisor, device.API.Name, onNode, inCluster)
 			}
-			inCluster := ownership.Held([]*resourceapi.ResourceClaim{claim}, published, "gpu.apportion.dev")
-			if got, want := facts.fraction(&recorded), inCluster[0].Device.Fraction; got != want || got == 0 {
-				t.Errorf("a share of 1/%d of %s is %g of the GPU on the node, %g in the cluster", divisor, device.API.Name, got, want)
+			if device.MIGDevice != "" && divisor == 1 && onNode != 0.125 {
+				t.Errorf("the administrator's partition %s is %g of the GPU, want an eighth", device.API.Name, onNode)
 			}
 		}
 	}
@@ -198,7 +233,7 @@ func TestFactsOfPartitionsThatAreGoneAreForgotten(t *testing.T) {
 	records := []*prepare.Record{{Devices: []prepare.Device{
 		{GPU: "GPU-1"}, {GPU: "GPU-1", MIG: &mig.Instance{GPUInstance: 7, UUID: "MIG-held"}},
 	}}}
-	facts := newDeviceFacts()
+	facts := newDeviceFacts(Config{NodeName: "node-a", DriverName: "gpu.apportion.dev"})
 	facts.learn(node(inventory.MIGInstance{ID: 7, UUID: "MIG-held"}, inventory.MIGInstance{ID: 8, UUID: "MIG-free"}, inventory.MIGInstance{ID: 9, UUID: "MIG-there"}), model)
 	// The GPU with the held partition is lost, and one of the others was destroyed.
 	later := node(inventory.MIGInstance{ID: 9, UUID: "MIG-there"})
