@@ -30,7 +30,7 @@ func (p *planner) finish(ctx context.Context, pods int) (*Plan, error) {
 		plan.Totals.OnNodes += len(described)
 	}
 	for _, t := range p.nodeClaims {
-		claim, err := p.finishNodeClaim(t)
+		claim, err := p.finishNodeClaim(ctx, t)
 		if err != nil {
 			return nil, err
 		}
@@ -45,10 +45,10 @@ func (p *planner) finish(ctx context.Context, pods int) (*Plan, error) {
 	return plan, err
 }
 
-func (p *planner) finishNodeClaim(t *target) (NodeClaim, error) {
-	s, ok := t.settle()
-	if !ok {
-		return NodeClaim{}, fmt.Errorf("the pods of node claim %s ask for so many labels that none could be chosen: give instance types the labels that their nodes have", t.name)
+func (p *planner) finishNodeClaim(ctx context.Context, t *target) (NodeClaim, error) {
+	s, err := p.settle(ctx, t)
+	if err != nil {
+		return NodeClaim{}, err
 	}
 	stock := p.stocks[s.it]
 	pods, all := p.describe(t, stock, s.it.Name, s.labels)

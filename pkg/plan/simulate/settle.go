@@ -1,6 +1,8 @@
 package simulate
 
 import (
+	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -10,9 +12,6 @@ import (
 
 	"apportion.dev/apportion/pkg/plan/allocator"
 )
-
-// maxLabelings limits how many sets of labels are looked at for one instance type.
-const maxLabelings = 10_000
 
 // settled is what a node claim becomes.
 type settled struct {
@@ -24,106 +23,83 @@ type settled struct {
 }
 
 // settle finds the cheapest surviving instance type of a node claim, and labels with
-// which it has room for all its pods. There are none only if so many labels matter that
-// not all could be looked at.
-func (t *target) settle() (settled, bool) {
+// which it has room for all its pods: of several possible values the first, and none if
+// possible.
+func (p *planner) settle(ctx context.Context, t *target) (settled, error) {
 	for _, it := range t.types {
-		if s, ok := t.labels(it); ok {
-			return s, true
+		if s, err := p.labels(ctx, t, it); s.it != nil || err != nil {
+			return s, err
 		}
 	}
-	return settled{}, false
+	return settled{}, fmt.Errorf("no labels were found that suit all pods of node claim %s: give instance types the labels that their nodes have", t.name)
 }
 
-// labels are the labels of a node of an instance type: of labels with several values the
-// first with which everything holds, and of others none if possible.
-func (t *target) labels(it *InstanceType) (settled, bool) {
+// labels settles on one instance type; the result has none if no labels were found.
+func (p *planner) labels(ctx context.Context, t *target, it *InstanceType) (settled, error) {
 	keys, values := t.choices(it)
-	possible := t.possible(keys, values)
-	if slices.ContainsFunc(possible, func(left []*string) bool { return len(left) == 0 }) {
-		return settled{}, false
-	}
-	chosen := make([]int, len(keys))
-	for range maxLabelings {
-		labels := map[string]string{}
-		for i, key := range keys {
-			setLabel(labels, key, possible[i][chosen[i]])
-		}
-		if t.holds(it, labels) {
-			s := settled{it: it, labels: labels, required: t.required(it, labels, keys, values)}
-			labels[corev1.LabelHostname] = t.name
-			return s, true
-		}
-		if !next(chosen, possible) {
-			break
-		}
-	}
-	return settled{}, false
-}
-
-// setLabel gives a label a value, or takes it away for nil.
-func setLabel(labels map[string]string, key string, value *string) {
-	delete(labels, key)
-	if value != nil {
-		labels[key] = *value
-	}
-}
-
-// required are the keys that could not as well have another value, or be absent, if all
-// others stay as they are.
-func (t *target) required(it *InstanceType, labels map[string]string, keys []string, values [][]*string) []string {
-	var required []string
+	s := settled{it: it, labels: map[string]string{}}
+	var chosen []corev1.NodeSelectorRequirement
 	for i, key := range keys {
-		other := maps.Clone(labels)
+		found := false
+		for j := 0; j < len(values[i]) && !found; j++ {
+			// A copy, as the allocator keeps selectors.
+			with := append(slices.Clone(chosen), exactly(key, values[i][j]))
+			if found = len(values[i]) == 1; !found {
+				var err error
+				if found, err = p.allows(ctx, t, it, with); err != nil {
+					return settled{}, err
+				}
+			}
+			if found {
+				chosen = with
+			}
+		}
+		if !found {
+			return settled{}, nil
+		}
+	}
+	for i, key := range keys {
+		if len(chosen[i].Values) > 0 {
+			s.labels[key] = chosen[i].Values[0]
+		}
 		for _, value := range values[i] {
-			if setLabel(other, key, value); !t.holds(it, other) {
-				required = append(required, key)
+			other := slices.Clone(chosen)
+			if other[i] = exactly(key, value); slices.Equal(other[i].Values, chosen[i].Values) {
+				continue
+			}
+			allowed, err := p.allows(ctx, t, it, other)
+			if err != nil {
+				return settled{}, err
+			}
+			if !allowed {
+				s.required = append(s.required, key)
 				break
 			}
 		}
 	}
-	return required
+	s.labels[corev1.LabelHostname] = t.name
+	return s, nil
 }
 
-// possible are the values without those that a selector of one term forbids by itself,
-// as most do. So only the labels that selectors leave open have to be searched, however
-// many pods ask for one each.
-func (t *target) possible(keys []string, values [][]*string) [][]*string {
-	possible := slices.Clone(values)
-	for _, selector := range t.selectors {
-		if len(selector.NodeSelectorTerms) != 1 {
-			continue
-		}
-		for _, r := range selector.NodeSelectorTerms[0].MatchExpressions {
-			i, found := slices.BinarySearch(keys, r.Key)
-			if !found {
-				continue
-			}
-			alone := nodeaffinity.NewLazyErrorNodeSelector(&corev1.NodeSelector{
-				NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{r}}},
-			})
-			possible[i] = slices.DeleteFunc(slices.Clone(possible[i]), func(value *string) bool {
-				node := &corev1.Node{}
-				node.Labels = map[string]string{}
-				setLabel(node.Labels, r.Key, value)
-				matches, err := alone.Match(node)
-				return err != nil || !matches
-			})
-		}
+// exactly requires a label to have a value, or to be absent for nil.
+func exactly(key string, value *string) corev1.NodeSelectorRequirement {
+	if value == nil {
+		return corev1.NodeSelectorRequirement{Key: key, Operator: corev1.NodeSelectorOpDoesNotExist}
 	}
-	return possible
+	return corev1.NodeSelectorRequirement{Key: key, Operator: corev1.NodeSelectorOpIn, Values: []string{*value}}
 }
 
-// next goes on to the next combination of values, of which the last changes first; false
-// after the last combination.
-func next(chosen []int, values [][]*string) bool {
-	for i := len(chosen) - 1; i >= 0; i-- {
-		if chosen[i]++; chosen[i] < len(values[i]) {
-			return true
-		}
-		chosen[i] = 0
+// allows says whether a node of an instance type that meets the requirements has room for
+// all pods of a node claim.
+func (p *planner) allows(ctx context.Context, t *target, it *InstanceType, requirements []corev1.NodeSelectorRequirement) (bool, error) {
+	selector := &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: requirements}}}
+	result, err := p.alloc.Allocate(ctx, allocator.Target{
+		ID: t.name, InstanceTypes: []*allocator.InstanceType{&it.InstanceType}, Selectors: []*corev1.NodeSelector{selector},
+	}, nil)
+	if err != nil {
+		return false, fmt.Errorf("choose labels for node claim %s: %w", t.name, err)
 	}
-	return false
+	return len(result.Survivors) > 0, nil
 }
 
 // choices are the labels that matter, in order, with the values that each may have; nil
@@ -190,23 +166,6 @@ func beside(values []string, step int) []string {
 		return nil // Such a selector matches nothing.
 	}
 	return []string{strconv.Itoa(bound + step)}
-}
-
-// holds says whether a node with these labels has room for all pods.
-func (t *target) holds(it *InstanceType, labels map[string]string) bool {
-	node := &corev1.Node{}
-	node.Name, node.Labels = newNodeHostname, labels
-	for _, selector := range t.selectors {
-		if matches, err := nodeaffinity.NewLazyErrorNodeSelector(selector).Match(node); err != nil || !matches {
-			return false
-		}
-	}
-	for _, pod := range t.pods {
-		if placementFor(placementsOn(pod.result, it.Name), labels) == nil {
-			return false
-		}
-	}
-	return true
 }
 
 func placementsOn(result *allocator.Result, instanceType string) []allocator.Placement {
