@@ -17,9 +17,6 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 
-	"apportion.dev/apportion/pkg/plan/allocator/internal/scenario"
-	"apportion.dev/apportion/pkg/plan/allocator/internal/scenario/kubescheduler"
-	"apportion.dev/apportion/pkg/plan/allocator/internal/scenario/rules"
 	"apportion.dev/apportion/pkg/plan/allocator/internal/solver"
 )
 
@@ -34,24 +31,24 @@ const budget = 1_000_000
 // comparer compares the solver with kube-scheduler's allocator. It may be used by many
 // goroutines.
 type comparer struct {
-	scheduler *kubescheduler.Scheduler
-	checker   *rules.Checker
+	scheduler *Scheduler
+	checker   *Checker
 	cache     *solver.Cache
 }
 
 func newComparer() comparer {
-	return comparer{kubescheduler.New(), rules.New(), solver.NewCache()}
+	return comparer{newScheduler(), newChecker(), solver.NewCache()}
 }
 
 // solve asks the solver, without or with best fit.
-func solve(cache *solver.Cache, c scenario.Case, node *corev1.Node, bestFit ...bool) []scenario.Answer {
+func solve(cache *solver.Cache, c Case, node *corev1.Node, bestFit ...bool) []Answer {
 	problem := solver.Problem{Node: node, Usage: solver.NewUsage(c.Allocated()), Budget: budget}
 	var err error
 	problem.Pools, err = solver.NewSnapshot(cache, c.Slices).Pools(node)
 	if err == nil {
 		problem.Claims, err = solver.Compile(cache, c.Claims, c.ClassMap())
 	}
-	answers := make([]scenario.Answer, len(bestFit))
+	answers := make([]Answer, len(bestFit))
 	for i := range bestFit {
 		if err != nil {
 			answers[i] = answerOf(solver.Solution{}, err)
@@ -63,26 +60,26 @@ func solve(cache *solver.Cache, c scenario.Case, node *corev1.Node, bestFit ...b
 	return answers
 }
 
-func answerOf(solution solver.Solution, err error) scenario.Answer {
-	answer := scenario.Answer{Steps: int64(solution.Nodes)}
+func answerOf(solution solver.Solution, err error) Answer {
+	answer := Answer{Steps: int64(solution.Nodes)}
 	switch {
 	case err != nil:
-		answer.Verdict, answer.Err = scenario.Errors, err
+		answer.Verdict, answer.Err = Errors, err
 	case solution.OutOfBudget:
-		answer.Verdict = scenario.Cut
+		answer.Verdict = Cut
 	case !solution.Found:
-		answer.Verdict = scenario.Cannot
+		answer.Verdict = Cannot
 	default:
-		answer.Verdict, answer.Claims = scenario.Allocates, pickedOf(solution.Choices)
+		answer.Verdict, answer.Claims = Allocates, pickedOf(solution.Choices)
 	}
 	return answer
 }
 
-func pickedOf(choices [][]solver.Choice) [][]scenario.Picked {
-	claims := make([][]scenario.Picked, len(choices))
+func pickedOf(choices [][]solver.Choice) [][]Picked {
+	claims := make([][]Picked, len(choices))
 	for i := range choices {
 		for _, choice := range choices[i] {
-			claims[i] = append(claims[i], scenario.Picked{
+			claims[i] = append(claims[i], Picked{
 				Request: choice.RequestName, Device: choice.Device.ID, Admin: choice.AdminAccess, Consumed: choice.Consumed,
 			})
 		}
@@ -92,20 +89,20 @@ func pickedOf(choices [][]solver.Choice) [][]scenario.Picked {
 
 // difference says in words what the solver does otherwise than it should on a node,
 // empty if nothing. The verdict is kube-scheduler's.
-func (p comparer) difference(c scenario.Case, node *corev1.Node) (string, scenario.Verdict) {
+func (p comparer) difference(c Case, node *corev1.Node) (string, Verdict) {
 	want := p.scheduler.Allocate(c, node)
-	if want.Verdict == scenario.Cut {
+	if want.Verdict == Cut {
 		return "", want.Verdict
 	}
 	answers := solve(p.cache, c, node, false, true)
 	got, best := answers[0], answers[1]
-	if text := scenario.Difference(want, got); text != "" {
+	if text := Difference(want, got); text != "" {
 		return fmt.Sprintf("%s\nkube-scheduler: %s\nsolver: %s", text, want, got), want.Verdict
 	}
 	if best.Verdict != want.Verdict {
 		return fmt.Sprintf("best fit: verdict %q, want %q\nkube-scheduler: %s\nsolver: %s", best.Verdict, want.Verdict, want, best), want.Verdict
 	}
-	if best.Verdict == scenario.Allocates {
+	if best.Verdict == Allocates {
 		if broken := p.checker.Check(c, node, best); len(broken) > 0 {
 			return fmt.Sprintf("best fit breaks rules: %s\nkube-scheduler: %s\nsolver: %s", strings.Join(broken, "; "), want, best), want.Verdict
 		}
@@ -114,14 +111,14 @@ func (p comparer) difference(c scenario.Case, node *corev1.Node) (string, scenar
 }
 
 // nodes are the nodes of a case.
-func nodes(c scenario.Case) []*corev1.Node {
+func nodes(c Case) []*corev1.Node {
 	return append([]*corev1.Node{c.Node}, c.OtherNodes...)
 }
 
 // describe makes a difference as small as it gets and prints it.
-func (p comparer) describe(c scenario.Case, node *corev1.Node) string {
+func (p comparer) describe(c Case, node *corev1.Node) string {
 	name := node.Name
-	find := func(c scenario.Case) string {
+	find := func(c Case) string {
 		for _, node := range nodes(c) {
 			if node.Name == name {
 				text, _ := p.difference(c, node)
@@ -130,13 +127,13 @@ func (p comparer) describe(c scenario.Case, node *corev1.Node) string {
 		}
 		return ""
 	}
-	c = scenario.Shrink(c, func(c scenario.Case) bool { return find(c) != "" })
+	c = Shrink(c, func(c Case) bool { return find(c) != "" })
 	return fmt.Sprintf("node %s: %s\n%s", name, find(c), c.YAML())
 }
 
 // tally is what a run of many cases found.
 type tally struct {
-	verdicts    map[scenario.Verdict]int
+	verdicts    map[Verdict]int
 	differences map[uint64]string
 }
 
@@ -153,13 +150,13 @@ func TestAgainstKubeScheduler(t *testing.T) {
 	var workers sync.WaitGroup
 	for i := range tallies {
 		workers.Go(func() {
-			tallies[i] = tally{map[scenario.Verdict]int{}, map[uint64]string{}}
+			tallies[i] = tally{map[Verdict]int{}, map[uint64]string{}}
 			p := newComparer()
 			for seed := next.Add(1) - 1; seed < end && found.Load() < mostDifferences; seed = next.Add(1) - 1 {
 				if seed%2000 == 0 {
 					p.cache = solver.NewCache()
 				}
-				c := scenario.Generate(scenario.Seeded(seed))
+				c := Generate(Seeded(seed))
 				for _, node := range nodes(c) {
 					text, verdict := p.difference(c, node)
 					if node == c.Node {
@@ -180,7 +177,7 @@ func TestAgainstKubeScheduler(t *testing.T) {
 
 func report(t *testing.T, tallies []tally) {
 	t.Helper()
-	total := tally{map[scenario.Verdict]int{}, map[uint64]string{}}
+	total := tally{map[Verdict]int{}, map[uint64]string{}}
 	cases := 0
 	for _, one := range tallies {
 		for verdict, n := range one.verdicts {
@@ -200,13 +197,13 @@ func report(t *testing.T, tallies []tally) {
 		t.Errorf("seed %d: %s", seed, total.differences[seed])
 	}
 	t.Logf("%d cases, kube-scheduler's verdicts: %v", cases, total.verdicts)
-	if cut := total.verdicts[scenario.Cut]; cut > 10 {
+	if cut := total.verdicts[Cut]; cut > 10 {
 		t.Errorf("%d cases were too large for kube-scheduler's allocator", cut)
 	}
 	if t.Failed() || cases < 1000 {
 		return
 	}
-	for _, verdict := range []scenario.Verdict{scenario.Allocates, scenario.Cannot, scenario.Errors} {
+	for _, verdict := range []Verdict{Allocates, Cannot, Errors} {
 		if total.verdicts[verdict] < cases/10 {
 			t.Errorf("only %d of %d cases have the verdict %q", total.verdicts[verdict], cases, verdict)
 		}
@@ -218,7 +215,7 @@ func report(t *testing.T, tallies []tally) {
 func TestInputIsOnlyRead(t *testing.T) {
 	cache := solver.NewCache()
 	for seed := range uint64(defaultCases / 50) {
-		c := scenario.Generate(scenario.Seeded(seed))
+		c := Generate(Seeded(seed))
 		before := c.DeepCopy()
 		first := solve(cache, c, c.Node, seed%2 == 0)[0]
 		if !equality.Semantic.DeepEqual(before, c) {
@@ -229,7 +226,7 @@ func TestInputIsOnlyRead(t *testing.T) {
 		}
 		slices.SortFunc(c.Slices, func(a, b *resourceapi.ResourceSlice) int { return cmp.Compare(a.Name, b.Name) })
 		second := solve(solver.NewCache(), c, c.Node, seed%2 == 0)[0]
-		if text := scenario.Difference(first, second); text != "" {
+		if text := Difference(first, second); text != "" {
 			t.Fatalf("seed %d: another order of slices gives %s\n%s", seed, text, c.YAML())
 		}
 	}

@@ -4,8 +4,6 @@ import (
 	"encoding/binary"
 	"math/rand/v2"
 	"testing"
-
-	"apportion.dev/apportion/pkg/plan/allocator/internal/scenario"
 )
 
 // FuzzAgainstKubeScheduler compares the solver with kube-scheduler's allocator on cases
@@ -23,7 +21,7 @@ func FuzzAgainstKubeScheduler(f *testing.F) {
 	}
 	p := newComparer()
 	f.Fuzz(func(t *testing.T, data []byte) {
-		c := scenario.Generate(scenario.Bytes(data))
+		c := Generate(Bytes(data))
 		for _, node := range nodes(c) {
 			if text, _ := p.difference(c, node); text != "" {
 				t.Error(p.describe(c, node))

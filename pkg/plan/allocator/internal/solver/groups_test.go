@@ -11,8 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
-
-	"apportion.dev/apportion/pkg/plan/allocator/internal/scenario"
 )
 
 // farm makes up nodes with several GPUs, their partitions and NICs that are alike or
@@ -30,7 +28,7 @@ type farm struct {
 // TestGroupsAgainstKubeScheduler compares seeded cases of a farm.
 func TestGroupsAgainstKubeScheduler(t *testing.T) {
 	p := newComparer()
-	verdicts := make(map[scenario.Verdict]int)
+	verdicts := make(map[Verdict]int)
 	for seed := range uint64(500) {
 		c := newFarm(seed).generate()
 		text, verdict := p.difference(c, c.Node)
@@ -57,8 +55,8 @@ func newFarm(seed uint64) *farm {
 // one is true once in n times.
 func (f *farm) one(n int) bool { return f.IntN(n) == 0 }
 
-func (f *farm) generate() scenario.Case {
-	c := scenario.Case{Node: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}}
+func (f *farm) generate() Case {
+	c := Case{Node: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}}
 	for _, name := range []string{"any", "gpu", "mig", "nic"} {
 		class := &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		if name != "any" {
@@ -90,7 +88,7 @@ func amounts(memory, engines int) map[string]resourceapi.Counter {
 	return result
 }
 
-func (f *farm) pool(c *scenario.Case, name string, gpus int) {
+func (f *farm) pool(c *Case, name string, gpus int) {
 	var devices []resourceapi.Device
 	contents := []resourceapi.ResourceSliceSpec{{}}
 	for i := range gpus {

@@ -10,17 +10,13 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 
-	"apportion.dev/apportion/pkg/plan/allocator/internal/scenario"
-	"apportion.dev/apportion/pkg/plan/allocator/internal/scenario/kubescheduler"
 	"apportion.dev/apportion/pkg/plan/allocator/internal/solver"
 )
-
-const pcieRoot = "resource.kubernetes.io/pcieRoot"
 
 // asTemplate takes one pool out of the slices of a case and gives it back as what a
 // template says of it. It must be one that is the node's alone, whole and valid, and the
 // last of its driver, which is where templates come. Nothing if there is none.
-func asTemplate(c scenario.Case) (rest []*resourceapi.ResourceSlice, driver, pool string, template []solver.TemplateSlice) {
+func asTemplate(c Case) (rest []*resourceapi.ResourceSlice, driver, pool string, template []solver.TemplateSlice) {
 	last := map[string]string{}
 	for _, slice := range c.Slices {
 		last[slice.Spec.Driver] = max(last[slice.Spec.Driver], slice.Spec.Pool.Name)
@@ -52,7 +48,7 @@ func asTemplate(c scenario.Case) (rest []*resourceapi.ResourceSlice, driver, poo
 }
 
 // solveTemplate asks the solver about a case in which one pool is a template.
-func solveTemplate(t *testing.T, cache *solver.Cache, c scenario.Case, template *solver.Template) scenario.Answer {
+func solveTemplate(t *testing.T, cache *solver.Cache, c Case, template *solver.Template) Answer {
 	t.Helper()
 	pools, err := solver.NewSnapshot(cache, c.Slices).Pools(c.Node)
 	if err != nil {
@@ -70,10 +66,10 @@ func solveTemplate(t *testing.T, cache *solver.Cache, c scenario.Case, template 
 // TestTemplatesAnswerLikeSlices takes a pool as a template for what it will publish, and
 // compares with what kube-scheduler says once it has published it.
 func TestTemplatesAnswerLikeSlices(t *testing.T) {
-	scheduler, cache := kubescheduler.New(), solver.NewCache()
+	scheduler, cache := newScheduler(), solver.NewCache()
 	tried := 0
 	for seed := range uint64(defaultCases / 30) {
-		c := scenario.Generate(scenario.Seeded(seed))
+		c := Generate(Seeded(seed))
 		rest, driver, pool, content := asTemplate(c)
 		if content == nil {
 			continue
@@ -85,7 +81,7 @@ func TestTemplatesAnswerLikeSlices(t *testing.T) {
 		want := scheduler.Allocate(c, c.Node)
 		before := c
 		c.Slices = rest
-		if text := scenario.Difference(want, solveTemplate(t, cache, c, template)); text != "" && want.Verdict != scenario.Cut {
+		if text := Difference(want, solveTemplate(t, cache, c, template)); text != "" && want.Verdict != Cut {
 			t.Fatalf("seed %d, pool %s/%s as a template: %s\nkube-scheduler: %s\n%s", seed, driver, pool, text, want, before.YAML())
 		}
 		tried++
@@ -100,10 +96,10 @@ func TestTemplatesAnswerLikeSlices(t *testing.T) {
 // which devices will share its value, and compares with what kube-scheduler says once
 // the value is known.
 func TestBindingsAnswerLikeAttributes(t *testing.T) {
-	scheduler, cache := kubescheduler.New(), solver.NewCache()
+	scheduler, cache := newScheduler(), solver.NewCache()
 	tried := 0
 	for seed := range uint64(defaultCases / 15) {
-		c := scenario.Generate(scenario.Seeded(seed))
+		c := Generate(Seeded(seed))
 		if !matchesRoot(c) || needsValue(c) {
 			continue
 		}
@@ -122,7 +118,7 @@ func TestBindingsAnswerLikeAttributes(t *testing.T) {
 		want := scheduler.Allocate(c, c.Node)
 		before := c
 		c.Slices = nil
-		if text := scenario.Difference(want, solveTemplate(t, cache, c, template)); text != "" && want.Verdict != scenario.Cut {
+		if text := Difference(want, solveTemplate(t, cache, c, template)); text != "" && want.Verdict != Cut {
 			t.Fatalf("seed %d: %s\nkube-scheduler: %s\nbindings: %v\n%s", seed, text, want, bindings, before.YAML())
 		}
 		tried++
@@ -156,7 +152,7 @@ func bind(template []solver.TemplateSlice) []solver.Binding {
 }
 
 // needsValue says whether a case asks more of a PCIe root than that it is the same.
-func needsValue(c scenario.Case) bool {
+func needsValue(c Case) bool {
 	distinct := slices.ContainsFunc(constraints(c), func(constraint resourceapi.DeviceConstraint) bool {
 		return constraint.DistinctAttribute != nil && *constraint.DistinctAttribute == pcieRoot
 	})
@@ -165,7 +161,7 @@ func needsValue(c scenario.Case) bool {
 	})
 }
 
-func selectors(c scenario.Case) []resourceapi.DeviceSelector {
+func selectors(c Case) []resourceapi.DeviceSelector {
 	var all []resourceapi.DeviceSelector
 	for _, class := range c.Classes {
 		all = append(all, class.Spec.Selectors...)
@@ -183,13 +179,13 @@ func selectors(c scenario.Case) []resourceapi.DeviceSelector {
 	return all
 }
 
-func matchesRoot(c scenario.Case) bool {
+func matchesRoot(c Case) bool {
 	return slices.ContainsFunc(constraints(c), func(constraint resourceapi.DeviceConstraint) bool {
 		return constraint.MatchAttribute != nil && *constraint.MatchAttribute == pcieRoot
 	})
 }
 
-func constraints(c scenario.Case) []resourceapi.DeviceConstraint {
+func constraints(c Case) []resourceapi.DeviceConstraint {
 	var all []resourceapi.DeviceConstraint
 	for _, claim := range c.Claims {
 		all = append(all, claim.Spec.Devices.Constraints...)

@@ -9,7 +9,6 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"apportion.dev/apportion/pkg/plan/allocator/internal/scenario"
 	"apportion.dev/apportion/pkg/plan/allocator/internal/solver"
 )
 
@@ -22,11 +21,11 @@ type row struct {
 	name   string
 	slices []*resourceapi.ResourceSlice
 	claims []*resourceapi.ResourceClaim
-	want   scenario.Verdict
+	want   Verdict
 }
 
-func (r row) input() scenario.Case {
-	return scenario.Case{
+func (r row) input() Case {
+	return Case{
 		Node:    &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-a", Labels: map[string]string{"zone": "a"}}},
 		Slices:  r.slices,
 		Classes: []*resourceapi.DeviceClass{{ObjectMeta: metav1.ObjectMeta{Name: "any"}}},
@@ -55,20 +54,20 @@ func impossible() []row {
 		single = append(single, claim(wants(1, "gpu")))
 	}
 	return []row{
-		{"one request, then a device that is not there", gpus, claims(claim(wants(32, "")), missing), scenario.Cannot},
-		{"a device that is not there, then one request", gpus, claims(missing, claim(wants(32, ""))), scenario.Cannot},
-		{"half, then a device that is not there", gpus, claims(claim(wants(16, "")), missing), scenario.Cannot},
-		{"16 requests, then a device that is not there", gpus, claims(claim(times(16, wants(1, ""))...), missing), scenario.Cannot},
-		{"32 requests, then a device that is not there", gpus, claims(claim(times(32, wants(1, ""))...), missing), scenario.Cannot},
-		{"32 claims, then a device that is not there", gpus, append(single, missing), scenario.Cannot},
-		{"31 of 32, then two", gpus, claims(claim(wants(31, "")), claim(wants(2, ""))), scenario.Cannot},
-		{"31 requests of 32, then two", gpus, claims(claim(times(31, wants(1, ""))...), claim(wants(2, ""))), scenario.Cannot},
-		{"half, then alternatives that are not there", gpus, claims(claim(wants(16, "")), alternatives), scenario.Cannot},
-		{"half, then devices that do not match", withNICs, claims(claim(wants(16, "gpu")), apart), scenario.Cannot},
-		{"16 requests, then devices that do not match", withNICs, claims(claim(times(16, wants(1, "gpu"))...), apart), scenario.Cannot},
-		{"half of any, then devices that do not match", withNICs, claims(claim(wants(16, "")), apart), scenario.Cannot},
-		{"8 requests of two of 16, and one more", published("node-a", nil, devices("gpu", 16)), claims(claim(times(8, wants(2, "gpu"))...), claim(wants(1, ""))), scenario.Cannot},
-		{"32 requests for all", gpus, claims(claim(times(32, wants(1, ""))...)), scenario.Allocates},
+		{"one request, then a device that is not there", gpus, claims(claim(wants(32, "")), missing), Cannot},
+		{"a device that is not there, then one request", gpus, claims(missing, claim(wants(32, ""))), Cannot},
+		{"half, then a device that is not there", gpus, claims(claim(wants(16, "")), missing), Cannot},
+		{"16 requests, then a device that is not there", gpus, claims(claim(times(16, wants(1, ""))...), missing), Cannot},
+		{"32 requests, then a device that is not there", gpus, claims(claim(times(32, wants(1, ""))...), missing), Cannot},
+		{"32 claims, then a device that is not there", gpus, append(single, missing), Cannot},
+		{"31 of 32, then two", gpus, claims(claim(wants(31, "")), claim(wants(2, ""))), Cannot},
+		{"31 requests of 32, then two", gpus, claims(claim(times(31, wants(1, ""))...), claim(wants(2, ""))), Cannot},
+		{"half, then alternatives that are not there", gpus, claims(claim(wants(16, "")), alternatives), Cannot},
+		{"half, then devices that do not match", withNICs, claims(claim(wants(16, "gpu")), apart), Cannot},
+		{"16 requests, then devices that do not match", withNICs, claims(claim(times(16, wants(1, "gpu"))...), apart), Cannot},
+		{"half of any, then devices that do not match", withNICs, claims(claim(wants(16, "")), apart), Cannot},
+		{"8 requests of two of 16, and one more", published("node-a", nil, devices("gpu", 16)), claims(claim(times(8, wants(2, "gpu"))...), claim(wants(1, ""))), Cannot},
+		{"32 requests for all", gpus, claims(claim(times(32, wants(1, ""))...)), Allocates},
 	}
 }
 
@@ -80,16 +79,16 @@ func oneMore() []row {
 	}
 	shares := published("node-a", nil, devices("gpu", 8, shareable("40Gi")))
 	return []row{
-		{"9 of 8", published("node-a", nil, devices("gpu", 8)), claims(claim(wants(9, ""))), scenario.Cannot},
-		{"11 of 10", published("node-a", nil, devices("gpu", 10)), claims(claim(wants(11, ""))), scenario.Cannot},
-		{"32 of 31", published("node-a", nil, devices("gpu", 31)), claims(claim(wants(32, ""))), scenario.Cannot},
-		{"9 requests of 8", published("node-a", nil, devices("gpu", 8)), claims(claim(times(9, wants(1, ""))...)), scenario.Cannot},
-		{"32 requests of 31", published("node-a", nil, devices("gpu", 31)), claims(claim(times(32, wants(1, ""))...)), scenario.Cannot},
-		{"9 claims of 8", published("node-a", nil, devices("gpu", 8)), nine, scenario.Cannot},
-		{"33 shares of a quarter of 8", shares, claims(claim(times(32, wantsMemory(1, "10Gi"))...), claim(wantsMemory(1, "10Gi"))), scenario.Cannot},
-		{"32 shares of a quarter of 8", shares, claims(claim(times(32, wantsMemory(1, "10Gi"))...)), scenario.Allocates},
+		{"9 of 8", published("node-a", nil, devices("gpu", 8)), claims(claim(wants(9, ""))), Cannot},
+		{"11 of 10", published("node-a", nil, devices("gpu", 10)), claims(claim(wants(11, ""))), Cannot},
+		{"32 of 31", published("node-a", nil, devices("gpu", 31)), claims(claim(wants(32, ""))), Cannot},
+		{"9 requests of 8", published("node-a", nil, devices("gpu", 8)), claims(claim(times(9, wants(1, ""))...)), Cannot},
+		{"32 requests of 31", published("node-a", nil, devices("gpu", 31)), claims(claim(times(32, wants(1, ""))...)), Cannot},
+		{"9 claims of 8", published("node-a", nil, devices("gpu", 8)), nine, Cannot},
+		{"33 shares of a quarter of 8", shares, claims(claim(times(32, wantsMemory(1, "10Gi"))...), claim(wantsMemory(1, "10Gi"))), Cannot},
+		{"32 shares of a quarter of 8", shares, claims(claim(times(32, wantsMemory(1, "10Gi"))...)), Allocates},
 		{"9 of 8 of one NUMA node", published("node-a", nil, devices("gpu", 16, intAttribute("numa", func(i int) int { return i / 8 }))),
-			claims(matching("gpu.example.com/numa", claim(wants(9, "")))), scenario.Cannot},
+			claims(matching("gpu.example.com/numa", claim(wants(9, "")))), Cannot},
 	}
 }
 
@@ -102,14 +101,14 @@ func short() []row {
 	eights := func(i int) int { return i / 8 }
 	mixed := published("node-a", counterSets("31"), devices("big", 16, consumes(one, "2")), devices("small", 16, consumes(one, "1")))
 	return []row{
-		{"16 of 32", single, claims(claim(wants(16, ""))), scenario.Cannot},
-		{"16 requests of 32", single, claims(claim(times(16, wants(1, ""))...)), scenario.Cannot},
-		{"16 of 32, enough", partitions(counterSets("16"), one), claims(claim(wants(16, ""))), scenario.Allocates},
-		{"16 of 4 GPUs", partitions(counterSets("4", "4", "3", "4"), eights), claims(claim(wants(16, ""))), scenario.Cannot},
-		{"16 requests of 4 GPUs", partitions(counterSets("4", "4", "3", "4"), eights), claims(claim(times(16, wants(1, ""))...)), scenario.Cannot},
-		{"16 of 4 GPUs, enough", partitions(counterSets("4", "4", "3", "5"), eights), claims(claim(wants(16, ""))), scenario.Allocates},
-		{"16 of 2 and one of 1", mixed, claims(claim(wants(15, "big"), wants(2, "small"))), scenario.Cannot},
-		{"15 of 2 and one of 1", mixed, claims(claim(wants(15, "big"), wants(1, "small"))), scenario.Allocates},
+		{"16 of 32", single, claims(claim(wants(16, ""))), Cannot},
+		{"16 requests of 32", single, claims(claim(times(16, wants(1, ""))...)), Cannot},
+		{"16 of 32, enough", partitions(counterSets("16"), one), claims(claim(wants(16, ""))), Allocates},
+		{"16 of 4 GPUs", partitions(counterSets("4", "4", "3", "4"), eights), claims(claim(wants(16, ""))), Cannot},
+		{"16 requests of 4 GPUs", partitions(counterSets("4", "4", "3", "4"), eights), claims(claim(times(16, wants(1, ""))...)), Cannot},
+		{"16 of 4 GPUs, enough", partitions(counterSets("4", "4", "3", "5"), eights), claims(claim(wants(16, ""))), Allocates},
+		{"16 of 2 and one of 1", mixed, claims(claim(wants(15, "big"), wants(2, "small"))), Cannot},
+		{"15 of 2 and one of 1", mixed, claims(claim(wants(15, "big"), wants(1, "small"))), Allocates},
 	}
 }
 
@@ -159,7 +158,7 @@ func template(t testing.TB, cache *solver.Cache, instanceType string, groups ...
 
 // solveTemplates searches each template once for each shape, and returns the verdicts,
 // the search nodes of all, and how many shapes there are.
-func solveTemplates(t testing.TB, cache *solver.Cache, templates []*solver.Template, r row) (verdicts []scenario.Verdict, nodes int64, shapes int) {
+func solveTemplates(t testing.TB, cache *solver.Cache, templates []*solver.Template, r row) (verdicts []Verdict, nodes int64, shapes int) {
 	t.Helper()
 	c := r.input()
 	inCluster, err := solver.NewSnapshot(cache, c.Slices).Pools(c.Node)
@@ -170,7 +169,7 @@ func solveTemplates(t testing.TB, cache *solver.Cache, templates []*solver.Templ
 	if err != nil {
 		t.Fatalf("compile: %v", err)
 	}
-	known := map[solver.Shape]scenario.Verdict{}
+	known := map[solver.Shape]Verdict{}
 	for _, one := range templates {
 		pools := inCluster.WithTemplates(one)
 		verdict, found := known[pools.Shape()]
@@ -211,9 +210,9 @@ func TestStaysFastOnlyTheLastOf50TypesHasTheNIC(t *testing.T) {
 	cache := solver.NewCache()
 	verdicts, nodes, shapes := solveTemplates(t, cache, fiftyTypes(t, cache), row{claims: claims(claim(wants(8, "gpu")), claim(wants(1, "nic")))})
 	for i, verdict := range verdicts {
-		want := scenario.Cannot
+		want := Cannot
 		if i == 49 {
-			want = scenario.Allocates
+			want = Allocates
 		}
 		if verdict != want {
 			t.Errorf("type %d: %q, want %q", i, verdict, want)
@@ -228,7 +227,7 @@ func TestStaysFast700TypesOf8GPUs(t *testing.T) {
 	cache := solver.NewCache()
 	verdicts, nodes, shapes := solveTemplates(t, cache, sevenHundredTypes(t, cache), row{claims: claims(claim(wants(8, "gpu")))})
 	for i, verdict := range verdicts {
-		if verdict != scenario.Allocates {
+		if verdict != Allocates {
 			t.Errorf("type %d: %q", i, verdict)
 		}
 	}
@@ -264,10 +263,10 @@ func thousands() []row {
 		return matching("gpu.example.com/zone", claim(wants(count, "gpu")))
 	}
 	return []row{
-		{"8 of the own", own, claims(same(8)), scenario.Allocates},
-		{"9 of the own", own, claims(same(9)), scenario.Cannot},
-		{"32 of the zone's", zoned, claims(same(32)), scenario.Allocates},
-		{"32 of the zone's beside something impossible", zoned, claims(same(32), claim(wants(1, "nic"))), scenario.Cannot},
+		{"8 of the own", own, claims(same(8)), Allocates},
+		{"9 of the own", own, claims(same(9)), Cannot},
+		{"32 of the zone's", zoned, claims(same(32)), Allocates},
+		{"32 of the zone's beside something impossible", zoned, claims(same(32), claim(wants(1, "nic"))), Cannot},
 	}
 }
 

@@ -7,8 +7,6 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/utils/ptr"
-
-	"apportion.dev/apportion/pkg/plan/allocator/internal/scenario"
 )
 
 // profile is a kind of partition of an 80 GB GPU: how much computing it takes, how many
@@ -68,20 +66,20 @@ func partitionable(gpus int) []*resourceapi.ResourceSlice {
 func partitions() []row {
 	gpus := partitionable(8)
 	return []row{
-		{"8 whole", gpus, claims(claim(wants(8, "whole"))), scenario.Allocates},
-		{"8 whole and one of 1g", gpus, claims(claim(wants(8, "whole"), wants(1, "1g"))), scenario.Cannot},
-		{"one of 1g and 8 whole", gpus, claims(claim(wants(1, "1g"), wants(8, "whole"))), scenario.Cannot},
-		{"7 whole and 7 of 1g", gpus, claims(claim(wants(7, "1g"), wants(7, "whole"))), scenario.Allocates},
-		{"16 of 3g", gpus, claims(claim(wants(16, "3g"))), scenario.Allocates},
-		{"17 of 3g", gpus, claims(claim(wants(17, "3g"))), scenario.Cannot},
-		{"16 of 3g and one of 1g", gpus, claims(claim(wants(16, "3g"), wants(1, "1g"))), scenario.Cannot},
-		{"16 requests of 3g and one of 1g", gpus, claims(claim(times(16, wants(1, "3g"))...), claim(wants(1, "1g"))), scenario.Cannot},
-		{"24 of 2g and 8 of 1g", gpus, claims(claim(wants(24, "2g"), wants(8, "1g"))), scenario.Allocates},
-		{"25 of 2g", gpus, claims(claim(wants(25, "2g"))), scenario.Cannot},
-		{"8 of 4g and 8 of 3g", gpus, claims(claim(wants(8, "4g"), wants(8, "3g"))), scenario.Allocates},
-		{"8 of 4g and 9 of 3g", gpus, claims(claim(wants(8, "4g"), wants(9, "3g"))), scenario.Cannot},
-		{"56 of 1g", gpus, claims(claim(wants(28, "1g")), claim(wants(28, "1g"))), scenario.Allocates},
-		{"57 of 1g", gpus, claims(claim(wants(28, "1g")), claim(wants(29, "1g"))), scenario.Cannot},
+		{"8 whole", gpus, claims(claim(wants(8, "whole"))), Allocates},
+		{"8 whole and one of 1g", gpus, claims(claim(wants(8, "whole"), wants(1, "1g"))), Cannot},
+		{"one of 1g and 8 whole", gpus, claims(claim(wants(1, "1g"), wants(8, "whole"))), Cannot},
+		{"7 whole and 7 of 1g", gpus, claims(claim(wants(7, "1g"), wants(7, "whole"))), Allocates},
+		{"16 of 3g", gpus, claims(claim(wants(16, "3g"))), Allocates},
+		{"17 of 3g", gpus, claims(claim(wants(17, "3g"))), Cannot},
+		{"16 of 3g and one of 1g", gpus, claims(claim(wants(16, "3g"), wants(1, "1g"))), Cannot},
+		{"16 requests of 3g and one of 1g", gpus, claims(claim(times(16, wants(1, "3g"))...), claim(wants(1, "1g"))), Cannot},
+		{"24 of 2g and 8 of 1g", gpus, claims(claim(wants(24, "2g"), wants(8, "1g"))), Allocates},
+		{"25 of 2g", gpus, claims(claim(wants(25, "2g"))), Cannot},
+		{"8 of 4g and 8 of 3g", gpus, claims(claim(wants(8, "4g"), wants(8, "3g"))), Allocates},
+		{"8 of 4g and 9 of 3g", gpus, claims(claim(wants(8, "4g"), wants(9, "3g"))), Cannot},
+		{"56 of 1g", gpus, claims(claim(wants(28, "1g")), claim(wants(28, "1g"))), Allocates},
+		{"57 of 1g", gpus, claims(claim(wants(28, "1g")), claim(wants(29, "1g"))), Cannot},
 	}
 }
 
@@ -109,14 +107,14 @@ func topology() []row {
 		return out
 	}
 	return []row{
-		{"4 pairs with their NIC", rooted(), many(4, 2), scenario.Allocates},
-		{"5 GPUs with a NIC each", rooted(), many(5, 1), scenario.Cannot},
-		{"4 GPUs with a NIC, then 4", rooted(), append(many(4, 1), claim(wants(4, "gpu"))), scenario.Allocates},
-		{"4 GPUs with a NIC, then 5", rooted(), append(many(4, 1), claim(wants(5, "gpu"))), scenario.Cannot},
-		{"3 of one root", rooted(), many(1, 3), scenario.Cannot},
-		{"6 GPUs, then a pair with its NIC", rooted(), append(claims(claim(wants(6, "gpu"))), many(1, 2)...), scenario.Allocates},
-		{"7 GPUs, then a pair with its NIC", rooted(), append(claims(claim(wants(7, "gpu"))), many(1, 2)...), scenario.Cannot},
-		{"7 requests, then a pair with its NIC", rooted(), append(claims(claim(times(7, wants(1, "gpu"))...)), many(1, 2)...), scenario.Cannot},
+		{"4 pairs with their NIC", rooted(), many(4, 2), Allocates},
+		{"5 GPUs with a NIC each", rooted(), many(5, 1), Cannot},
+		{"4 GPUs with a NIC, then 4", rooted(), append(many(4, 1), claim(wants(4, "gpu"))), Allocates},
+		{"4 GPUs with a NIC, then 5", rooted(), append(many(4, 1), claim(wants(5, "gpu"))), Cannot},
+		{"3 of one root", rooted(), many(1, 3), Cannot},
+		{"6 GPUs, then a pair with its NIC", rooted(), append(claims(claim(wants(6, "gpu"))), many(1, 2)...), Allocates},
+		{"7 GPUs, then a pair with its NIC", rooted(), append(claims(claim(wants(7, "gpu"))), many(1, 2)...), Cannot},
+		{"7 requests, then a pair with its NIC", rooted(), append(claims(claim(times(7, wants(1, "gpu"))...)), many(1, 2)...), Cannot},
 	}
 }
 

@@ -1,4 +1,4 @@
-package kubescheduler
+package solver_test
 
 import (
 	"fmt"
@@ -6,14 +6,12 @@ import (
 	"slices"
 
 	resourceapi "k8s.io/api/resource/v1"
-
-	"apportion.dev/apportion/pkg/plan/allocator/internal/scenario"
 )
 
 // straight is how many steps the search takes if its first choices are right: one for
 // each device, one for the end of each request and claim, one for each list of
 // alternatives, and the last.
-func straight(c scenario.Case, answer scenario.Answer) int64 {
+func straight(c Case, answer Answer) int64 {
 	steps := int64(1)
 	for i, claim := range c.Claims {
 		steps += int64(1 + len(claim.Spec.Devices.Requests) + len(answer.Claims[i]))
@@ -27,7 +25,7 @@ func straight(c scenario.Case, answer scenario.Answer) int64 {
 }
 
 // features names what a case contains; of an allocation, what it makes use of.
-func features(c scenario.Case, answer scenario.Answer) []string {
+func features(c Case, answer Answer) []string {
 	var found []string
 	add := func(name string, yes bool) {
 		if yes {
@@ -44,8 +42,8 @@ func features(c scenario.Case, answer scenario.Answer) []string {
 			return slices.ContainsFunc(claim.Spec.Devices.Requests, is)
 		})
 	}
-	result := func(is func(scenario.Picked) bool) bool {
-		return slices.ContainsFunc(answer.Claims, func(claim []scenario.Picked) bool { return slices.ContainsFunc(claim, is) })
+	result := func(is func(Picked) bool) bool {
+		return slices.ContainsFunc(answer.Claims, func(claim []Picked) bool { return slices.ContainsFunc(claim, is) })
 	}
 	add("counters", device(func(d resourceapi.Device) bool { return len(d.ConsumesCounters) > 0 }))
 	add("shareable devices", device(func(d resourceapi.Device) bool { return d.AllowMultipleAllocations != nil }))
@@ -62,8 +60,8 @@ func features(c scenario.Case, answer scenario.Answer) []string {
 	add("constraints", slices.ContainsFunc(c.Claims, func(claim *resourceapi.ResourceClaim) bool { return len(claim.Spec.Devices.Constraints) > 0 }))
 	add("allocated claims", len(c.AllocatedClaims) > 0)
 	add("several claims", len(c.Claims) > 1)
-	add("a share as result", result(func(p scenario.Picked) bool { return p.Consumed != nil }))
-	add("admin access as result", result(func(p scenario.Picked) bool { return p.Admin }))
+	add("a share as result", result(func(p Picked) bool { return p.Consumed != nil }))
+	add("admin access as result", result(func(p Picked) bool { return p.Admin }))
 	return found
 }
 

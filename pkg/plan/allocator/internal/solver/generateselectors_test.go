@@ -1,4 +1,4 @@
-package scenario
+package solver_test
 
 import resourceapi "k8s.io/api/resource/v1"
 

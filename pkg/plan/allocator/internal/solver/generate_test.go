@@ -1,4 +1,4 @@
-package scenario
+package solver_test
 
 import (
 	"math/rand/v2"

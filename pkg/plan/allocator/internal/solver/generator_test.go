@@ -1,4 +1,4 @@
-package scenario
+package solver_test
 
 import (
 	"fmt"
@@ -72,11 +72,11 @@ type generator struct {
 	large    bool // a pool has more devices than a claim may get
 	devices  int  // on the node, over all pools
 	slots    int  // over all claims
-	inSlices []published
+	inSlices []generatedDevice
 }
 
-// published is a device as some slice has it, current or not.
-type published struct {
+// generatedDevice is a device as some slice has it, current or not.
+type generatedDevice struct {
 	driver, pool string
 	device       *resourceapi.Device
 }

@@ -1,4 +1,4 @@
-package scenario
+package solver_test
 
 import (
 	"fmt"
@@ -155,7 +155,7 @@ func (g *generator) constraint(requests []resourceapi.DeviceRequest) resourceapi
 func (g *generator) allocate() {
 	known := g.inSlices
 	if oneIn(g, 4) {
-		known = append(known, published{gpuDriver, "node-a", &resourceapi.Device{Name: "gone"}})
+		known = append(known, generatedDevice{gpuDriver, "node-a", &resourceapi.Device{Name: "gone"}})
 	}
 	for _, one := range known {
 		if g.Intn(6) != 1 {
@@ -167,7 +167,7 @@ func (g *generator) allocate() {
 	}
 }
 
-func (g *generator) hold(one published) {
+func (g *generator) hold(one generatedDevice) {
 	index := len(g.out.AllocatedClaims)
 	result := resourceapi.DeviceRequestAllocationResult{
 		Request: "r", Driver: one.driver, Pool: one.pool, Device: one.device.Name,

@@ -1,6 +1,4 @@
-// Package kubescheduler asks kube-scheduler's own allocator, with the feature gates of
-// Kubernetes 1.37 at their defaults. It knows nothing of this module's allocator.
-package kubescheduler
+package solver_test
 
 import (
 	"context"
@@ -13,9 +11,10 @@ import (
 	"k8s.io/dynamic-resource-allocation/cel"
 	"k8s.io/dynamic-resource-allocation/structured"
 	"k8s.io/dynamic-resource-allocation/structured/schedulerapi"
-
-	"apportion.dev/apportion/pkg/plan/allocator/internal/scenario"
 )
+
+// A Scheduler asks kube-scheduler's own allocator, with the feature gates of Kubernetes
+// 1.37 at their defaults. It must know nothing of the solver.
 
 // Features are what AllocatorFeatures of kube-scheduler's plugin dynamicresources gives
 // with default gates: all but the four that are alpha in 1.37.
@@ -35,8 +34,8 @@ type Scheduler struct {
 	cel *cel.Cache
 }
 
-// New returns a Scheduler.
-func New() *Scheduler {
+// newScheduler returns a Scheduler.
+func newScheduler() *Scheduler {
 	return &Scheduler{cel: cel.NewCache(100, cel.Features{EnableConsumableCapacity: Features.ConsumableCapacity})}
 }
 
@@ -44,32 +43,32 @@ func New() *Scheduler {
 const maxSteps = 300_000
 
 // Allocate answers for one node. Steps are calls of its recursive function.
-func (s *Scheduler) Allocate(c scenario.Case, node *corev1.Node) scenario.Answer {
+func (s *Scheduler) Allocate(c Case, node *corev1.Node) Answer {
 	ctx := &countdown{Context: context.Background(), left: maxSteps}
 	allocator, err := structured.NewAllocator(ctx, Features, c.Allocated(), classes(c.ClassMap()), c.Slices, s.cel)
 	if err != nil {
-		return scenario.Answer{Verdict: scenario.Errors, Err: err}
+		return Answer{Verdict: Errors, Err: err}
 	}
 	results, err := allocator.Allocate(ctx, node, c.Claims)
-	answer := scenario.Answer{Steps: steps(allocator)}
+	answer := Answer{Steps: steps(allocator)}
 	switch {
 	case errors.Is(err, errCut):
-		answer.Verdict = scenario.Cut
+		answer.Verdict = Cut
 	case err != nil:
-		answer.Verdict, answer.Err = scenario.Errors, err
+		answer.Verdict, answer.Err = Errors, err
 	case results == nil:
-		answer.Verdict = scenario.Cannot
+		answer.Verdict = Cannot
 	default:
-		answer.Verdict, answer.Claims = scenario.Allocates, picked(results)
+		answer.Verdict, answer.Claims = Allocates, picked(results)
 	}
 	return answer
 }
 
-func picked(results []resourceapi.AllocationResult) [][]scenario.Picked {
-	claims := make([][]scenario.Picked, len(results))
+func picked(results []resourceapi.AllocationResult) [][]Picked {
+	claims := make([][]Picked, len(results))
 	for i := range results {
 		for _, result := range results[i].Devices.Results {
-			claims[i] = append(claims[i], scenario.Picked{
+			claims[i] = append(claims[i], Picked{
 				Request:  result.Request,
 				Device:   schedulerapi.MakeDeviceID(result.Driver, result.Pool, result.Device),
 				Admin:    result.AdminAccess != nil && *result.AdminAccess,

@@ -1,4 +1,4 @@
-package scenario
+package solver_test
 
 import (
 	"fmt"
@@ -42,7 +42,7 @@ func (g *generator) counterSets() []resourceapi.CounterSet {
 
 // counterSlices publishes the sets, in slices of their own. Now and then they are wrong
 // in a way that only shows when all slices of the pool are read.
-func (g *generator) counterSlices(p *pool) {
+func (g *generator) counterSlices(p *poolDraft) {
 	if len(p.sets) == 0 {
 		return
 	}
@@ -72,7 +72,7 @@ func (g *generator) counterSlices(p *pool) {
 	}
 }
 
-func (g *generator) device(p *pool, name string) resourceapi.Device {
+func (g *generator) device(p *poolDraft, name string) resourceapi.Device {
 	device := resourceapi.Device{Name: name, Attributes: g.attributes(p.driver)}
 	shared := g.shares && g.Intn(3) > 0
 	if shared || oneIn(g, 20) {

@@ -1,11 +1,4 @@
-// Package scenario makes up small inputs of the allocator for tests: a node, pools of
-// devices, what is allocated, and claims.
-//
-// The inputs are nasty on purpose, but such as the API server admits, except that a pool
-// may be invalid: a duplicate device or a missing counter, which no validation of a
-// single slice can see. The package knows the resource.k8s.io API and must not know how
-// anything is allocated.
-package scenario
+package solver_test
 
 import (
 	"fmt"
@@ -16,6 +9,12 @@ import (
 	"k8s.io/dynamic-resource-allocation/structured/schedulerapi"
 	"sigs.k8s.io/yaml"
 )
+
+// The tests make up small inputs: a node, pools of devices, what is allocated, and
+// claims. They are nasty on purpose, but such as the API server admits, except that a
+// pool may be invalid: a duplicate device or a missing counter, which no validation of a
+// single slice can see. What makes them knows the resource.k8s.io API and must not know
+// how anything is allocated.
 
 // Case is one input.
 type Case struct {

@@ -1,9 +1,7 @@
-package kubescheduler
+package solver_test
 
 import (
 	"testing"
-
-	"apportion.dev/apportion/pkg/plan/allocator/internal/scenario"
 )
 
 // TestCasesAreOfAllKinds looks at what the generator makes: each verdict, and searches
@@ -11,13 +9,13 @@ import (
 func TestCasesAreOfAllKinds(t *testing.T) {
 	const cases = 5000
 	const takenBack = "allocates after a choice was taken back"
-	s := New()
+	s := newScheduler()
 	count := map[string]int{}
 	for seed := range uint64(cases) {
-		c := scenario.Generate(scenario.Seeded(seed))
+		c := Generate(Seeded(seed))
 		answer := s.Allocate(c, c.Node)
 		count[string(answer.Verdict)]++
-		if answer.Verdict == scenario.Allocates && answer.Steps > straight(c, answer) {
+		if answer.Verdict == Allocates && answer.Steps > straight(c, answer) {
 			count[takenBack]++
 		}
 		for _, feature := range features(c, answer) {

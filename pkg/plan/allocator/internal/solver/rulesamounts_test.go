@@ -1,4 +1,4 @@
-package rules
+package solver_test
 
 import (
 	"fmt"
@@ -8,8 +8,6 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/dynamic-resource-allocation/structured/schedulerapi"
-
-	"apportion.dev/apportion/pkg/plan/allocator/internal/scenario"
 )
 
 // exact is a quantity as a fraction: nothing here may round but what a policy rounds.
@@ -79,7 +77,7 @@ func inRange(valid resourceapi.CapacityRequestPolicyRange, want *big.Rat) (*big.
 
 // couldConsume says whether a device that nobody uses has what is asked of its
 // capacities.
-func couldConsume(d *device, request *resourceapi.CapacityRequirements) bool {
+func couldConsume(d *publishedDevice, request *resourceapi.CapacityRequirements) bool {
 	if request != nil {
 		for name := range request.Requests {
 			if _, found := d.Capacity[name]; !found {
@@ -98,7 +96,7 @@ func couldConsume(d *device, request *resourceapi.CapacityRequirements) bool {
 
 // usedOnce checks that what cannot be shared is not, and that nothing is taken that is
 // held already. Admin access neither takes nor waits.
-func (k *check) usedOnce(answer scenario.Answer) {
+func (k *ruleCheck) usedOnce(answer Answer) {
 	taken := map[schedulerapi.DeviceID]bool{}
 	for i, claim := range answer.Claims {
 		admin := map[schedulerapi.DeviceID]bool{}
@@ -126,7 +124,7 @@ func (k *check) usedOnce(answer scenario.Answer) {
 }
 
 // capacities checks that shares of a device fit into it together.
-func (k *check) capacities(answer scenario.Answer) {
+func (k *ruleCheck) capacities(answer Answer) {
 	type one struct {
 		device schedulerapi.DeviceID
 		name   resourceapi.QualifiedName
@@ -156,8 +154,8 @@ func (k *check) capacities(answer scenario.Answer) {
 
 // counters checks that the devices in use, each once, do not consume more than there is.
 // Only counters of which something new is taken count: they may have been overdrawn.
-func (k *check) counters(answer scenario.Answer) {
-	fresh := map[*device]bool{}
+func (k *ruleCheck) counters(answer Answer) {
+	fresh := map[*publishedDevice]bool{}
 	for _, claim := range answer.Claims {
 		for _, p := range claim {
 			if !p.Admin && !k.inUse(p.Device) {
@@ -197,7 +195,7 @@ func (k *check) counters(answer scenario.Answer) {
 }
 
 // inUse says whether another claim holds the device, or a share of it.
-func (k *check) inUse(id schedulerapi.DeviceID) bool {
+func (k *ruleCheck) inUse(id schedulerapi.DeviceID) bool {
 	if k.held.AllocatedDevices.Has(id) {
 		return true
 	}
@@ -209,7 +207,7 @@ func (k *check) inUse(id schedulerapi.DeviceID) bool {
 	return false
 }
 
-func (k *check) constraint(claim *resourceapi.ResourceClaim, constraint resourceapi.DeviceConstraint, picked []scenario.Picked) {
+func (k *ruleCheck) constraint(claim *resourceapi.ResourceClaim, constraint resourceapi.DeviceConstraint, picked []Picked) {
 	name, match := constraint.MatchAttribute, true
 	if name == nil {
 		name, match = constraint.DistinctAttribute, false

@@ -1,4 +1,4 @@
-package scenario
+package solver_test
 
 import (
 	"fmt"
@@ -9,8 +9,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// pool is a pool while it is made.
-type pool struct {
+// poolDraft is a pool while it is made.
+type poolDraft struct {
 	driver, name string
 	generation   int64
 	reach        reach
@@ -31,7 +31,7 @@ const (
 )
 
 func (g *generator) pool(index int) {
-	p := &pool{driver: pick(g, g.drivers...), name: "node-a", generation: 1, reach: reach(g.Intn(2))}
+	p := &poolDraft{driver: pick(g, g.drivers...), name: "node-a", generation: 1, reach: reach(g.Intn(2))}
 	if index > 0 {
 		p.name = fmt.Sprintf(pick(g, "pool-%d", "a-pool-%d"), index)
 	}
@@ -88,7 +88,7 @@ func (g *generator) mostDevices() int {
 	return maxDevices
 }
 
-func (g *generator) poolDevices(p *pool, n int) []resourceapi.Device {
+func (g *generator) poolDevices(p *poolDraft, n int) []resourceapi.Device {
 	var devices []resourceapi.Device
 	uniform := n > maxDevices || g.Intn(3) == 0 && !g.puzzle
 	for i := range n {
@@ -109,7 +109,7 @@ func (g *generator) poolDevices(p *pool, n int) []resourceapi.Device {
 
 // slice adds an empty slice to the pool. Its name decides where it comes, and says
 // nothing of when it was made.
-func (g *generator) slice(p *pool) *resourceapi.ResourceSlice {
+func (g *generator) slice(p *poolDraft) *resourceapi.ResourceSlice {
 	slice := &resourceapi.ResourceSlice{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: fmt.Sprintf("%s-%s-%s-%d", pick(g, "b", "a", "c"), p.driver, p.name, len(p.slices)),
@@ -123,12 +123,12 @@ func (g *generator) slice(p *pool) *resourceapi.ResourceSlice {
 	return slice
 }
 
-func (g *generator) deviceSlice(p *pool, devices []resourceapi.Device) {
+func (g *generator) deviceSlice(p *poolDraft, devices []resourceapi.Device) {
 	slice := g.slice(p)
 	slice.Spec.Devices = devices
 	g.setReach(p.reach, slice)
 	for i := range devices {
-		g.inSlices = append(g.inSlices, published{p.driver, p.name, &devices[i]})
+		g.inSlices = append(g.inSlices, generatedDevice{p.driver, p.name, &devices[i]})
 	}
 }
 
@@ -204,7 +204,7 @@ func (g *generator) nodeSelector(matches bool) *corev1.NodeSelector {
 }
 
 // disturb makes a pool one that its driver is changing.
-func (g *generator) disturb(p *pool) {
+func (g *generator) disturb(p *poolDraft) {
 	switch g.Intn(7) {
 	case 0: // a slice of the generation before is left over
 		g.leftover(p, -1, reachNode)
@@ -229,7 +229,7 @@ func (g *generator) disturb(p *pool) {
 
 // leftover adds a slice of another generation, which says that it is one of as many as
 // the pool has now.
-func (g *generator) leftover(p *pool, generations int64, r reach) {
+func (g *generator) leftover(p *poolDraft, generations int64, r reach) {
 	count := int64(max(1, len(p.slices)-g.Intn(2)))
 	slice := g.slice(p)
 	slice.Spec.Pool.Generation += generations
@@ -239,6 +239,6 @@ func (g *generator) leftover(p *pool, generations int64, r reach) {
 	slice.Spec.Devices = []resourceapi.Device{g.device(&without, "dev-0"), g.device(&without, "dev-7")}
 	g.setReach(r, slice)
 	for i := range slice.Spec.Devices {
-		g.inSlices = append(g.inSlices, published{p.driver, p.name, &slice.Spec.Devices[i]})
+		g.inSlices = append(g.inSlices, generatedDevice{p.driver, p.name, &slice.Spec.Devices[i]})
 	}
 }

@@ -1,10 +1,4 @@
-// Package rules checks an allocation against the rules that the documentation of the
-// resource.k8s.io API gives, one by one, without searching. It knows no allocator.
-//
-// It is less strict than kube-scheduler where that goes beyond the documentation: it
-// does not mind that a device is taken, with its counters, after admin access to it was
-// given to the same pod.
-package rules
+package solver_test
 
 import (
 	"context"
@@ -15,37 +9,42 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/dynamic-resource-allocation/cel"
 	"k8s.io/dynamic-resource-allocation/structured/schedulerapi"
-
-	"apportion.dev/apportion/pkg/plan/allocator/internal/scenario"
 )
+
+// A Checker checks an allocation against the rules that the documentation of the
+// resource.k8s.io API gives, one by one, without searching. It knows no allocator.
+//
+// It is less strict than kube-scheduler where that goes beyond the documentation: it
+// does not mind that a device is taken, with its counters, after admin access to it was
+// given to the same pod.
 
 // Checker keeps compiled selectors.
 type Checker struct {
 	cel *cel.Cache
 }
 
-// New returns a Checker. It may be used by many goroutines.
-func New() *Checker {
+// newChecker returns a Checker. It may be used by many goroutines.
+func newChecker() *Checker {
 	return &Checker{cel: cel.NewCache(100, cel.Features{EnableConsumableCapacity: true})}
 }
 
-// check is one check of one answer.
-type check struct {
+// ruleCheck is one check of one answer.
+type ruleCheck struct {
 	*Checker
-	c          scenario.Case
-	pools      []*pool
-	devices    map[schedulerapi.DeviceID]*device
+	c          Case
+	pools      []*rulePool
+	devices    map[schedulerapi.DeviceID]*publishedDevice
 	held       schedulerapi.AllocatedState
 	violations []string
 }
 
-func (k *check) report(format string, args ...any) {
+func (k *ruleCheck) report(format string, args ...any) {
 	k.violations = append(k.violations, fmt.Sprintf(format, args...))
 }
 
 // Check returns what rules an answer that allocates breaks, in words.
-func (checker *Checker) Check(c scenario.Case, node *corev1.Node, answer scenario.Answer) []string {
-	k := &check{Checker: checker, c: c, held: c.Allocated()}
+func (checker *Checker) Check(c Case, node *corev1.Node, answer Answer) []string {
+	k := &ruleCheck{Checker: checker, c: c, held: c.Allocated()}
 	k.gather(node)
 	if len(answer.Claims) != len(c.Claims) {
 		k.report("%d claims are answered, want %d", len(answer.Claims), len(c.Claims))
@@ -86,7 +85,7 @@ func needs(request resourceapi.DeviceRequest) []need {
 	return alternatives
 }
 
-func (k *check) claim(claim *resourceapi.ResourceClaim, picked []scenario.Picked) {
+func (k *ruleCheck) claim(claim *resourceapi.ResourceClaim, picked []Picked) {
 	if len(picked) > resourceapi.AllocationResultsMaxSize {
 		k.report("claim %s gets %d devices, more than %d", claim.Name, len(picked), resourceapi.AllocationResultsMaxSize)
 	}
@@ -107,7 +106,7 @@ func (k *check) claim(claim *resourceapi.ResourceClaim, picked []scenario.Picked
 	}
 }
 
-func (k *check) request(claim *resourceapi.ResourceClaim, request resourceapi.DeviceRequest, picked []scenario.Picked) {
+func (k *ruleCheck) request(claim *resourceapi.ResourceClaim, request resourceapi.DeviceRequest, picked []Picked) {
 	where := "claim " + claim.Name + ", request " + request.Name
 	if len(picked) == 0 {
 		k.report("%s gets no device", where)
@@ -123,7 +122,7 @@ func (k *check) request(claim *resourceapi.ResourceClaim, request resourceapi.De
 	k.report("%s: there is no alternative %q", where, picked[0].Request)
 }
 
-func (k *check) need(where string, n need, picked []scenario.Picked) {
+func (k *ruleCheck) need(where string, n need, picked []Picked) {
 	seen := map[schedulerapi.DeviceID]bool{}
 	for _, p := range picked {
 		d := k.devices[p.Device]
@@ -163,7 +162,7 @@ func (k *check) need(where string, n need, picked []scenario.Picked) {
 }
 
 // fits checks what can be said of a request and a device alone.
-func (k *check) fits(where string, n need, d *device, p scenario.Picked) {
+func (k *ruleCheck) fits(where string, n need, d *publishedDevice, p Picked) {
 	if matches, err := k.selected(n, d); err != nil || !matches {
 		k.report("%s: selectors do not match %s (%v)", where, d.id, err)
 	}
@@ -192,7 +191,7 @@ func (k *check) fits(where string, n need, d *device, p scenario.Picked) {
 	}
 }
 
-func (k *check) selected(n need, d *device) (bool, error) {
+func (k *ruleCheck) selected(n need, d *publishedDevice) (bool, error) {
 	class, found := k.c.ClassMap()[n.class]
 	if !found {
 		return false, fmt.Errorf("no device class %s", n.class)

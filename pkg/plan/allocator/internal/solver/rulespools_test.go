@@ -1,4 +1,4 @@
-package rules
+package solver_test
 
 import (
 	"slices"
@@ -10,31 +10,31 @@ import (
 	"k8s.io/dynamic-resource-allocation/structured/schedulerapi"
 )
 
-// pool is what a node reaches of a pool, at the newest generation of that.
-type pool struct {
+// rulePool is what a node reaches of a pool, at the newest generation of that.
+type rulePool struct {
 	name    string
 	usable  bool // complete and valid
 	reached bool // the node reaches all of the pool's slices
-	devices []*device
+	devices []*publishedDevice
 	sets    map[string]resourceapi.CounterSet
 	// all are the pool's devices for any node: these consume counters, too.
-	all []*device
+	all []*publishedDevice
 }
 
-// device is a published device.
-type device struct {
+// publishedDevice is a device as a slice has it.
+type publishedDevice struct {
 	resourceapi.Device
 	id     schedulerapi.DeviceID
 	driver string
-	pool   *pool
+	pool   *rulePool
 }
 
-func (d *device) shared() bool {
+func (d *publishedDevice) shared() bool {
 	return d.AllowMultipleAllocations != nil && *d.AllowMultipleAllocations
 }
 
 // gather finds the pools that the node reaches.
-func (k *check) gather(node *corev1.Node) {
+func (k *ruleCheck) gather(node *corev1.Node) {
 	type key struct{ driver, pool string }
 	newest, anywhere := map[key]int64{}, map[key]int64{}
 	for _, slice := range k.c.Slices {
@@ -47,8 +47,8 @@ func (k *check) gather(node *corev1.Node) {
 			newest[id] = slice.Spec.Pool.Generation
 		}
 	}
-	k.devices = map[schedulerapi.DeviceID]*device{}
-	pools := map[key]*pool{}
+	k.devices = map[schedulerapi.DeviceID]*publishedDevice{}
+	pools := map[key]*rulePool{}
 	for id, generation := range newest {
 		var current []*resourceapi.ResourceSlice
 		for _, slice := range k.c.Slices {
@@ -56,7 +56,7 @@ func (k *check) gather(node *corev1.Node) {
 				current = append(current, slice)
 			}
 		}
-		pool := newPool(id.driver+"/"+id.pool, current, node)
+		pool := newRulePool(id.driver+"/"+id.pool, current, node)
 		if anywhere[id] > generation && !pool.reached {
 			continue // the driver is taking the pool away from this node
 		}
@@ -82,8 +82,8 @@ func grouped(slice *resourceapi.ResourceSlice) bool {
 	})
 }
 
-func newPool(name string, current []*resourceapi.ResourceSlice, node *corev1.Node) *pool {
-	p := &pool{name: name, sets: map[string]resourceapi.CounterSet{}}
+func newRulePool(name string, current []*resourceapi.ResourceSlice, node *corev1.Node) *rulePool {
+	p := &rulePool{name: name, sets: map[string]resourceapi.CounterSet{}}
 	// Slices that disagree on how many there are prove nothing: one is believed. And if
 	// there are more than they say, those that the node reaches may be the right ones.
 	var reached int64
@@ -109,7 +109,7 @@ func newPool(name string, current []*resourceapi.ResourceSlice, node *corev1.Nod
 			p.sets[set.Name] = set
 		}
 		for i := range slice.Spec.Devices {
-			d := &device{Device: slice.Spec.Devices[i], driver: slice.Spec.Driver, pool: p}
+			d := &publishedDevice{Device: slice.Spec.Devices[i], driver: slice.Spec.Driver, pool: p}
 			d.id = schedulerapi.MakeDeviceID(slice.Spec.Driver, slice.Spec.Pool.Name, d.Name)
 			p.all = append(p.all, d)
 			if reaches(slice, node) {
@@ -201,7 +201,7 @@ func holds(r corev1.NodeSelectorRequirement, value string, found bool) bool {
 
 // attribute returns the value of an attribute with its kind as a text, empty if the
 // device has none of that name. A name without domain is the driver's.
-func (d *device) attribute(name resourceapi.FullyQualifiedName) string {
+func (d *publishedDevice) attribute(name resourceapi.FullyQualifiedName) string {
 	value, found := d.Attributes[resourceapi.QualifiedName(name)]
 	if !found {
 		short, own := strings.CutPrefix(string(name), d.driver+"/")
