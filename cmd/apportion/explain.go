@@ -65,19 +65,19 @@ func (o *explainOptions) run(cmd *cobra.Command, name string) error {
 	if err != nil {
 		return err
 	}
-	files.MergeInto(state.Input)
-	pod, err := o.pod(state.Pods, name)
+	files.MergeInto(state.input)
+	pod, err := o.pod(state.input.Pods, name)
 	if err != nil {
 		return err
 	}
-	state.InstanceTypes, err = o.types(files)
+	state.input.InstanceTypes, err = o.types(files)
 	if err != nil {
 		return err
 	}
-	if err := state.Validate(); err != nil {
+	if err := state.input.Validate(); err != nil {
 		return usageError{err}
 	}
-	explanation, err := simulate.Explain(cmd.Context(), state.Input, pod, simulate.Options{
+	explanation, err := simulate.Explain(cmd.Context(), state.input, pod, simulate.Options{
 		Policy: allocator.Policy(o.policy.value), KeepTerminating: true,
 	})
 	if err != nil {

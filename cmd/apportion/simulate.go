@@ -173,7 +173,7 @@ func (o *simulateOptions) input(cmd *cobra.Command) (*simulate.Input, []string, 
 		if err != nil {
 			return nil, nil, err
 		}
-		in, priorities, warnings = state.Input, state.priorities, state.warnings
+		in, priorities, warnings = state.input, state.priorities, state.warnings
 	}
 	files, err := o.read(cmd, priorities)
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 
 // clusterState is what a plan needs of a cluster.
 type clusterState struct {
-	*simulate.Input
+	input      *simulate.Input
 	priorities []*schedulingv1.PriorityClass
 	// warnings say what could not be read and is not needed.
 	warnings []string
@@ -28,30 +28,31 @@ type clusterState struct {
 // readCluster reads what scheduling depends on. Claims come before pods, so that a pod
 // which uses a claim is seen.
 func readCluster(ctx context.Context, c *clients) (*clusterState, error) {
-	s := &clusterState{Input: &simulate.Input{}}
+	s := &clusterState{input: &simulate.Input{}}
+	in := s.input
 	resources, core := c.typed.ResourceV1(), c.typed.CoreV1()
 	group, groupCtx := errgroup.WithContext(ctx)
 	// At most a few calls at once, as the API server has others to serve.
 	group.SetLimit(4)
 	group.Go(func() error {
-		if err := listInto(groupCtx, &s.Claims, claimsResource, page(resources.ResourceClaims("").List)); err != nil {
+		if err := listInto(groupCtx, &in.Claims, claimsResource, page(resources.ResourceClaims("").List)); err != nil {
 			return err
 		}
-		return listInto(groupCtx, &s.Pods, podsResource, page(core.Pods("").List))
+		return listInto(groupCtx, &in.Pods, podsResource, page(core.Pods("").List))
 	})
 	group.Go(func() error {
-		return listInto(groupCtx, &s.ClaimTemplates, "resourceclaimtemplates.resource.k8s.io", page(resources.ResourceClaimTemplates("").List))
+		return listInto(groupCtx, &in.ClaimTemplates, "resourceclaimtemplates.resource.k8s.io", page(resources.ResourceClaimTemplates("").List))
 	})
 	group.Go(func() error {
-		return listInto(groupCtx, &s.Slices, slicesResource, page(resources.ResourceSlices().List))
+		return listInto(groupCtx, &in.Slices, slicesResource, page(resources.ResourceSlices().List))
 	})
-	group.Go(func() error { return listInto(groupCtx, &s.Nodes, "nodes", page(core.Nodes().List)) })
+	group.Go(func() error { return listInto(groupCtx, &in.Nodes, "nodes", page(core.Nodes().List)) })
 	group.Go(func() error {
-		return listInto(groupCtx, &s.Classes, "deviceclasses.resource.k8s.io", page(resources.DeviceClasses().List))
+		return listInto(groupCtx, &in.Classes, "deviceclasses.resource.k8s.io", page(resources.DeviceClasses().List))
 	})
 	var rules, priorities error
 	group.Go(func() error {
-		rules = listInto(groupCtx, &s.TaintRules, "devicetaintrules.resource.k8s.io", page(resources.DeviceTaintRules().List))
+		rules = listInto(groupCtx, &in.TaintRules, "devicetaintrules.resource.k8s.io", page(resources.DeviceTaintRules().List))
 		return notEssential(rules)
 	})
 	group.Go(func() error {

@@ -79,10 +79,10 @@ func (p *planner) slack(a *attempt) slack {
 	var allocatable corev1.ResourceList
 	instanceType := ""
 	if t.node != nil {
-		s, allocatable = p.nodeStocks[t.name], t.node.Status.Allocatable
+		s, allocatable = p.shared.nodeStocks[t.name], t.node.Status.Allocatable
 	} else {
 		it := a.types[0]
-		s, allocatable, instanceType = p.stocks[it], it.Allocatable, it.Name
+		s, allocatable, instanceType = p.shared.stocks[it], it.Allocatable, it.Name
 	}
 	all := slices.Clone(t.held)
 	take := func(result *allocator.Result) {

@@ -22,7 +22,7 @@ import (
 // each pod takes at least of a node of any of its instance types is summed up for each
 // dimension and rounded up to whole nodes. The scarcest dimension decides.
 func (p *planner) lowerBound(ctx context.Context) (LowerBound, error) {
-	fresh, err := p.newPlanner(p.policy)
+	fresh, err := p.shared.newPlanner(p.policy)
 	if err != nil {
 		return LowerBound{}, err
 	}
@@ -38,13 +38,13 @@ func (p *planner) lowerBound(ctx context.Context) (LowerBound, error) {
 				if err != nil {
 					return LowerBound{}, err
 				}
-				types = p.types
+				types = p.shared.types
 				if found != nil {
 					types = found.types
 				}
 				alone[placed.pod.like] = types
 			}
-			groups.add(types, p.weigher.ofPod(ctx, placed.pod, types, counted))
+			groups.add(types, p.shared.weigher.ofPod(ctx, placed.pod, types, counted))
 		}
 	}
 	return groups.bound(), nil
@@ -114,7 +114,7 @@ func largestFirst(ctx context.Context, s *shared, pods []*podState) {
 		}
 	}
 	slices.SortStableFunc(pods, func(a, b *podState) int {
-		return cmp.Or(cmp.Compare(corehelpers.PodPriority(b.Pod), corehelpers.PodPriority(a.Pod)), cmp.Compare(sizes[b], sizes[a]))
+		return cmp.Or(cmp.Compare(corehelpers.PodPriority(b.pod), corehelpers.PodPriority(a.pod)), cmp.Compare(sizes[b], sizes[a]))
 	})
 }
 

@@ -84,12 +84,12 @@ func (p *planner) explainTypes(ctx context.Context, pod *podState) ([]Candidate,
 		byType[c.Name] = c
 	}
 	candidates := []Candidate{}
-	for _, it := range p.types {
+	for _, it := range p.shared.types {
 		c, refused := byType[it.Name]
 		if !refused {
 			c = Candidate{Kind: KindInstanceType, Name: it.Name, Price: it.Price, Fits: true}
 			if placements := placementsOn(found.result, it.Name); len(placements) > 0 {
-				c.Claims = describeClaims(placements[0].Claims, p.stocks[it], p.cluster)
+				c.Claims = describeClaims(placements[0].Claims, p.shared.stocks[it], p.shared.cluster)
 			}
 		}
 		candidates = append(candidates, c)

@@ -22,7 +22,7 @@ func (p *planner) finish(ctx context.Context, pods int) (*Plan, error) {
 		if len(t.pods) == 0 {
 			continue
 		}
-		stock := p.nodeStocks[t.name]
+		stock := p.shared.nodeStocks[t.name]
 		described, all := p.describe(t, stock, "", t.node.Labels)
 		unused := stock.unused(stock.hold(append(all, t.held...)))
 		unused.Resources = leftOver(t.node.Status.Allocatable, t.used)
@@ -39,7 +39,7 @@ func (p *planner) finish(ctx context.Context, pods int) (*Plan, error) {
 	}
 	plan.Totals.Pods, plan.Totals.NotPlaced, plan.Totals.NodeClaims = pods, len(plan.NotPlaced), len(plan.NodeClaims)
 	plan.Totals.Price = totalPrice(plan.NodeClaims)
-	plan.Warnings = warnings(p.in, p.in.pendingPods())
+	plan.Warnings = warnings(p.shared.in, p.shared.in.pendingPods())
 	bound, err := p.lowerBound(ctx)
 	plan.LowerBound = bound
 	return plan, err
@@ -50,7 +50,7 @@ func (p *planner) finishNodeClaim(ctx context.Context, t *target) (NodeClaim, er
 	if err != nil {
 		return NodeClaim{}, err
 	}
-	stock := p.stocks[s.it]
+	stock := p.shared.stocks[s.it]
 	pods, all := p.describe(t, stock, s.it.Name, s.labels)
 	unused := stock.unused(stock.hold(all))
 	unused.Resources = leftOver(s.it.Allocatable, t.used)
@@ -68,7 +68,7 @@ func (p *planner) describe(t *target, s *stock, instanceType string, labels map[
 	var pods []Pod
 	var all []taken
 	for _, placed := range t.pods {
-		pod := Pod{Namespace: placed.pod.Namespace, Name: placed.pod.Name}
+		pod := Pod{Namespace: placed.pod.name.Namespace, Name: placed.pod.name.Name}
 		for _, survivor := range placed.result.Survivors {
 			if survivor.InstanceType == instanceType {
 				pod.Unlike = survivor.Unlike
@@ -78,7 +78,7 @@ func (p *planner) describe(t *target, s *stock, instanceType string, labels map[
 		if placement := placementFor(placementsOn(placed.result, instanceType), labels); placement != nil {
 			claims = placement.Claims
 		}
-		pod.Claims = describeClaims(claims, s, p.cluster)
+		pod.Claims = describeClaims(claims, s, p.shared.cluster)
 		for _, claim := range placed.pod.claims {
 			if !slices.ContainsFunc(claims, func(c allocator.ClaimAllocation) bool { return c.Claim == nameOf(claim) }) {
 				pod.Allocated = append(pod.Allocated, claim.Name)

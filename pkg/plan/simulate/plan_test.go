@@ -18,12 +18,24 @@ import (
 	"apportion.dev/apportion/pkg/plan/simulate"
 )
 
-// The plans were worked out by hand.
-func TestPlans(t *testing.T) {
-	for name, test := range map[string]struct {
-		input func() *simulate.Input
-		want  []string
-	}{
+// planTest is an input with the outline of its plan, which was worked out by hand.
+type planTest struct {
+	input func() *simulate.Input
+	want  []string
+}
+
+func checkPlans(t *testing.T, tests map[string]planTest) {
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(test.want, outline(makePlan(t, test.input(), allocator.Predict))); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestPlansForDevices(t *testing.T) {
+	checkPlans(t, map[string]planTest{
 		// The eight of a fill a node. b may go on any, c makes that a big one, e still
 		// fits, and f does not. 19 GPUs need three nodes of 8.
 		"mixed counts": {
@@ -103,6 +115,11 @@ func TestPlans(t *testing.T) {
 			},
 			[]string{"new-1 together: a(gpu-1 gpu-2)", "bound 1"},
 		},
+	})
+}
+
+func TestPlansBesideDevices(t *testing.T) {
+	checkPlans(t, map[string]planTest{
 		"CPU runs out before GPUs": {
 			func() *simulate.Input {
 				in := newInput(machine("m", 1, "10", gpus(8)...))
@@ -172,13 +189,7 @@ func TestPlans(t *testing.T) {
 			func() *simulate.Input { return newInput() },
 			[]string{"bound 0"},
 		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(test.want, outline(makePlan(t, test.input(), allocator.Predict))); diff != "" {
-				t.Error(diff)
-			}
-		})
-	}
+	})
 }
 
 // packing is where first fit needs three nodes and two will do.

@@ -70,7 +70,7 @@ func newShared(in *Input, options Options) (*shared, error) {
 
 // planner makes one plan.
 type planner struct {
-	*shared
+	shared *shared
 	policy allocator.Policy
 	alloc  *allocator.Allocator
 	book   *claimBook
@@ -170,7 +170,7 @@ func (s *shared) plan(ctx context.Context, policy allocator.Policy, order orderi
 // place finds a place for a pod, or says why there is none.
 func (p *planner) place(ctx context.Context, pod *podState) error {
 	if pod.problem != "" {
-		p.notPlaced = append(p.notPlaced, NotPlaced{Namespace: pod.Namespace, Name: pod.Name, Reason: pod.problem})
+		p.notPlaced = append(p.notPlaced, NotPlaced{Namespace: pod.name.Namespace, Name: pod.name.Name, Reason: pod.problem})
 		return nil
 	}
 	find := p.first
@@ -201,7 +201,7 @@ func (p *planner) place(ctx context.Context, pod *podState) error {
 		return err
 	}
 	p.notPlaced = append(p.notPlaced, NotPlaced{
-		Namespace: pod.Namespace, Name: pod.Name, Reason: nowhere(candidates), Candidates: candidates,
+		Namespace: pod.name.Namespace, Name: pod.name.Name, Reason: nowhere(candidates), Candidates: candidates,
 	})
 	return nil
 }
@@ -234,7 +234,7 @@ func (p *planner) tryAgain(ctx context.Context, pod *podState, t *target) (*atte
 		return nil, nil
 	}
 	found, err := p.try(ctx, pod, t, nil)
-	if found == nil && err == nil && pod.like != "" && len(p.weigher.elsewhere) == 0 {
+	if found == nil && err == nil && pod.like != "" && len(p.shared.weigher.elsewhere) == 0 {
 		p.hopeless[key] = true
 	}
 	return found, err
@@ -244,7 +244,7 @@ func (p *planner) tryAgain(ctx context.Context, pod *podState, t *target) (*atte
 func (p *planner) newNodeClaim() *target {
 	for i := len(p.nodeClaims) + 1; ; i++ {
 		if name := fmt.Sprintf("new-%d", i); !p.taken[name] {
-			return &target{name: name, types: p.types}
+			return &target{name: name, types: p.shared.types}
 		}
 	}
 }
@@ -268,8 +268,8 @@ func (p *planner) refused(ctx context.Context, pod *podState) ([]Candidate, erro
 // ofInstanceType turns a candidate of a new node claim into its instance type.
 func (p *planner) ofInstanceType(c Candidate) Candidate {
 	c.Kind, c.Name, c.InstanceType = KindInstanceType, c.InstanceType, ""
-	if i := slices.IndexFunc(p.types, func(t *InstanceType) bool { return t.Name == c.Name }); i >= 0 {
-		c.Price = p.types[i].Price
+	if i := slices.IndexFunc(p.shared.types, func(t *InstanceType) bool { return t.Name == c.Name }); i >= 0 {
+		c.Price = p.shared.types[i].Price
 	}
 	return c
 }

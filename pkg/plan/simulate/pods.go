@@ -18,7 +18,7 @@ import (
 
 // podState is a pod with all that its place depends on.
 type podState struct {
-	*corev1.Pod
+	pod  *corev1.Pod
 	name types.NamespacedName
 	// requests are of resources that are not served by a class.
 	requests corev1.ResourceList
@@ -94,7 +94,7 @@ func digits(text string) int {
 // newPod reads a pod. Claims that controllers would make for it are made.
 func (b *claimBook) newPod(pod *corev1.Pod) *podState {
 	s := &podState{
-		Pod: pod, name: nameOf(pod), requests: requestsOf(pod),
+		pod: pod, name: nameOf(pod), requests: requestsOf(pod),
 		selectors: selectorsOf(pod), affinity: nodeaffinity.GetRequiredNodeAffinity(pod),
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.requests)) {
@@ -136,7 +136,7 @@ func (b *claimBook) likeness(s *podState) string {
 		Claims      []resourceapi.ResourceClaimSpec
 		Selectors   []*corev1.NodeSelector
 		Tolerations []corev1.Toleration
-	}{Requests: s.requests, Selectors: s.selectors, Tolerations: s.Spec.Tolerations}
+	}{Requests: s.requests, Selectors: s.selectors, Tolerations: s.pod.Spec.Tolerations}
 	claims := s.claims
 	if s.extendedClaim != nil {
 		claims = append(slices.Clone(claims), s.extendedClaim)
@@ -218,7 +218,7 @@ func (s *podState) claimsOn(allocatable corev1.ResourceList, b *claimBook) (clai
 		claims = append(claims, s.extendedClaim)
 	case len(byClass) > 0:
 		claim := s.extendedClaim.DeepCopy()
-		claim.Spec.Devices.Requests = b.requestsFor(s.Pod, byClass)
+		claim.Spec.Devices.Requests = b.requestsFor(s.pod, byClass)
 		claims = append(claims, claim)
 	}
 	return claims, requests
@@ -227,7 +227,7 @@ func (s *podState) claimsOn(allocatable corev1.ResourceList, b *claimBook) (clai
 // untolerated names a taint for which a pod must not go to a node, empty if there is
 // none.
 func (s *podState) untolerated(taints []corev1.Taint) string {
-	taint, found := corehelpers.FindMatchingUntoleratedTaint(klog.Logger{}, taints, s.Spec.Tolerations, func(t *corev1.Taint) bool {
+	taint, found := corehelpers.FindMatchingUntoleratedTaint(klog.Logger{}, taints, s.pod.Spec.Tolerations, func(t *corev1.Taint) bool {
 		return t.Effect == corev1.TaintEffectNoSchedule || t.Effect == corev1.TaintEffectNoExecute
 	}, false)
 	if !found {
