@@ -13,8 +13,8 @@ func newProgram(o *options) service.Program {
 		Short: "Admission webhook for the parameters of the DRA driver for NVIDIA GPUs",
 		Long: `Refuses ResourceClaims, ResourceClaimTemplates and DeviceClasses whose parameters
 for this driver are wrong, with the path of each wrong field. It makes its own
-certificate, shares it with other replicas by a Secret, renews it, and tells the API
-server of it.`,
+certificate, shares it with other replicas in a Secret, renews it, and gives it to the
+API server, or serves with one that somebody else keeps in a folder.`,
 		Example: `  # As the chart runs it:
   apportion-webhook --namespace apportion-system --service-name apportion-webhook \
     --secret-name apportion-webhook --configuration-name apportion-webhook`,

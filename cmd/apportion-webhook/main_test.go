@@ -25,6 +25,7 @@ func TestABadCallIsOneLineAndStatusTwo(t *testing.T) {
 		servicetest.Bad("metrics address", named("--metrics-address=x"), nil, `--metrics-address "x"`),
 		servicetest.Bad("lifetime", named("--certificate-lifetime=1s"), nil, "--certificate-lifetime 1s", "1m0s"),
 		servicetest.Bad("lifetime without a unit", named(), servicetest.Environment{"CERTIFICATE_LIFETIME": "90"}, "CERTIFICATE_LIFETIME", `"90"`),
+		servicetest.Bad("relative folder", []string{"--certificate-dir=c"}, nil, `--certificate-dir "c"`, "absolute"),
 		servicetest.Bad("log format", named("--logging-format=xml"), nil, "xml", "text", "json"),
 	)
 }
@@ -37,9 +38,17 @@ func TestSettingsComeFromFlagsThenFromTheEnvironment(t *testing.T) {
 	})
 	c := o.config
 	got := fmt.Sprint(c)
-	if want := "{gpu.example.com from-flag s secret configuration :8443  24h0m0s}"; got != want {
+	if want := "{gpu.example.com  from-flag s secret configuration :8443  24h0m0s}"; got != want {
 		t.Errorf("settings are %s, want %s", got, want)
 	}
+	if err := o.Complete(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestACertificateThatOthersKeepNeedsNoNames(t *testing.T) {
+	o := defaultOptions()
+	servicetest.Parse(t, o, []string{"--certificate-dir=/certificates"}, nil)
 	if err := o.Complete(t.Context()); err != nil {
 		t.Error(err)
 	}

@@ -31,13 +31,14 @@ func defaultOptions() *options {
 func (o *options) AddFlags(flags *pflag.FlagSet) {
 	c := &o.config
 	flags.StringVar(&c.DriverName, "driver-name", c.DriverName, "Name of the DRA driver whose parameters are checked.")
-	flags.StringVar(&c.Namespace, "namespace", "", "Namespace of the Service and the Secret. Required.")
-	flags.StringVar(&c.ServiceName, "service-name", "", "Service by which the API server calls this program. Required.")
-	flags.StringVar(&c.SecretName, "secret-name", "", "Secret with the certificates; it must exist, and may be empty. Required.")
-	flags.StringVar(&c.ConfigurationName, "configuration-name", "", "ValidatingWebhookConfiguration whose caBundle is kept. Required.")
+	flags.StringVar(&c.CertificateDir, "certificate-dir", "", "Folder in which somebody else, such as cert-manager, keeps the certificate as tls.crt and tls.key. If empty the webhook makes its own, and needs --namespace, --service-name, --secret-name and --configuration-name.")
+	flags.StringVar(&c.Namespace, "namespace", "", "Namespace of the Service and the Secret.")
+	flags.StringVar(&c.ServiceName, "service-name", "", "Service by which the API server calls this program.")
+	flags.StringVar(&c.SecretName, "secret-name", "", "Secret with the certificates; it must exist, and may be empty.")
+	flags.StringVar(&c.ConfigurationName, "configuration-name", "", "ValidatingWebhookConfiguration whose caBundle is kept.")
 	flags.StringVar(&c.Address, "address", c.Address, "Where reviews are answered, over TLS, at "+admission.Path+".")
 	flags.StringVar(&c.MetricsAddress, "metrics-address", c.MetricsAddress, "Where /metrics, /healthz and /readyz are served; empty for nowhere.")
-	flags.DurationVar(&c.CertificateLifetime, "certificate-lifetime", c.CertificateLifetime, "How long a serving certificate is valid; it is renewed when a third of that is left. That of its authority is valid 12 times as long.")
+	flags.DurationVar(&c.CertificateLifetime, "certificate-lifetime", c.CertificateLifetime, "How long a serving certificate is valid; it is renewed when a third of that is left. Not used with --certificate-dir.")
 	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "Kubeconfig file; the pod's service account is used if empty.")
 }
 
@@ -46,6 +47,9 @@ func (o *options) Complete(context.Context) error { return o.config.Validate() }
 
 // Run serves until ctx ends.
 func (o *options) Run(ctx context.Context) error {
+	if o.config.CertificateDir != "" {
+		return admission.New(o.config, nil, admission.NewMetrics()).Run(ctx)
+	}
 	config, err := service.APIServer(o.kubeconfig, "apportion-webhook")
 	if err != nil {
 		return err

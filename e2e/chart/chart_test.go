@@ -66,7 +66,7 @@ func decode(t *testing.T, manifests []byte) []runtime.Object {
 		}
 		object, _, err := decoder.Decode(document[:n], nil, nil)
 		if runtime.IsNotRegisteredError(err) {
-			object, err = decodeMonitoring(document[:n])
+			object, err = decodeExtension(document[:n])
 		}
 		if err != nil {
 			t.Fatalf("%v in\n%s", err, document[:n])
@@ -123,6 +123,7 @@ func TestGolden(t *testing.T) {
 		{"driver-name", "driverName: gpu.nvidia.com"},
 		{"no-extended-resource", "extendedResourceName: ''"},
 		{"no-mps", "mps: {enabled: false}"},
+		{"cert-manager", "webhook: {certManager: {enabled: true}}"},
 		{"no-webhook", "webhook: {enabled: false}"},
 		{"no-ownership", "{ownership: {enabled: false}, exporter: {enabled: false}}"},
 		{"all-values", `

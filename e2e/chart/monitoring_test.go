@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
 )
@@ -68,9 +69,9 @@ func (m *serviceMonitor) DeepCopyObject() runtime.Object { c := *m; return &c }
 // DeepCopyObject makes it a runtime.Object; nobody changes it.
 func (r *prometheusRule) DeepCopyObject() runtime.Object { c := *r; return &c }
 
-// decodeMonitoring decodes an object of the Prometheus operator, whose types the
+// decodeExtension decodes an object of the Prometheus operator, whose types the
 // scheme lacks. A field that is not above is an error.
-func decodeMonitoring(manifest []byte) (runtime.Object, error) {
+func decodeExtension(manifest []byte) (runtime.Object, error) {
 	var kind metav1.TypeMeta
 	if err := yaml.Unmarshal(manifest, &kind); err != nil {
 		return nil, err
@@ -81,6 +82,8 @@ func decodeMonitoring(manifest []byte) (runtime.Object, error) {
 		object = &serviceMonitor{}
 	case "monitoring.coreos.com/v1 PrometheusRule":
 		object = &prometheusRule{}
+	case "cert-manager.io/v1 Certificate", "cert-manager.io/v1 Issuer":
+		object = &unstructured.Unstructured{}
 	default:
 		return nil, fmt.Errorf("%s %s is of an unknown kind", kind.APIVersion, kind.Kind)
 	}

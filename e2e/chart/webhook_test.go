@@ -98,6 +98,50 @@ func TestWebhookCanDoNothingElse(t *testing.T) {
 	}
 }
 
+// TestWebhookWithCertManager: cert-manager writes the certificate and the caBundle, so
+// the pods have no rights and no token.
+func TestWebhookWithCertManager(t *testing.T) {
+	for _, test := range []struct {
+		values, kind, issuer string
+		extensions           []string
+	}{
+		{"{enabled: true}", "Issuer", "apportion-webhook", []string{
+			"Certificate apportion-webhook", "Certificate apportion-webhook-ca", "Issuer apportion-webhook", "Issuer apportion-webhook-self-signed"}},
+		{"{enabled: true, issuerRef: {kind: ClusterIssuer, name: internal}}", "ClusterIssuer", "internal", []string{"Certificate apportion-webhook"}},
+	} {
+		objects := component(t, decode(t, mustRender(t, release, "webhook: {certManager: "+test.values+"}")), "webhook")
+		if n := len(every[*rbacv1.Role](objects)) + len(every[*rbacv1.ClusterRole](objects)) + len(every[*corev1.Secret](objects)); n > 0 {
+			t.Errorf("%d roles and Secrets", n)
+		}
+		var got []string
+		for _, object := range every[*unstructured.Unstructured](objects) {
+			got = append(got, object.GetKind()+" "+object.GetName())
+			if object.GetKind() != "Certificate" || object.GetName() != "apportion-webhook" {
+				continue
+			}
+			names, _, _ := unstructured.NestedStringSlice(object.Object, "spec", "dnsNames")
+			kind, _, _ := unstructured.NestedString(object.Object, "spec", "issuerRef", "kind")
+			issuer, _, _ := unstructured.NestedString(object.Object, "spec", "issuerRef", "name")
+			if !slices.Equal(names, []string{"apportion-webhook.apportion-system.svc"}) || kind != test.kind || issuer != test.issuer {
+				t.Errorf("the certificate is for %q, of %s %s", names, kind, issuer)
+			}
+		}
+		slices.Sort(got)
+		if diff := cmp.Diff(test.extensions, got); diff != "" {
+			t.Errorf("objects of cert-manager (-want +got):\n%s", diff)
+		}
+		spec := only[*appsv1.Deployment](t, objects).Spec.Template.Spec
+		if *spec.AutomountServiceAccountToken || !slices.Contains(spec.Containers[0].Args, "--certificate-dir=/certificates") ||
+			spec.Containers[0].VolumeMounts[0].MountPath != "/certificates" || spec.Volumes[0].Secret.SecretName != "apportion-webhook-tls" {
+			t.Errorf("the pods: token %t, args %q, volumes %+v", *spec.AutomountServiceAccountToken, spec.Containers[0].Args, spec.Volumes)
+		}
+		inject := only[*admissionv1.ValidatingWebhookConfiguration](t, objects).Annotations["cert-manager.io/inject-ca-from"]
+		if inject != "apportion-system/apportion-webhook" {
+			t.Errorf("the authority is taken from %q", inject)
+		}
+	}
+}
+
 // webhookRule is what of a webhook says when it is called and what if it is away.
 type webhookRule struct {
 	Rules   []admissionv1.RuleWithOperations

@@ -3,9 +3,11 @@ package admission
 import (
 	"bytes"
 	"crypto/x509"
-	"encoding/pem"
 	"maps"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 )
@@ -20,204 +22,206 @@ var (
 	maker = issuer{name: "hook.gpus.svc", lifetime: lifetime}
 )
 
-// step takes the steps that are due, as often as the keeper would, and returns the
-// new data of the Secret and how many steps were taken. It fails if a version of the
-// Secret is served that those who know the one before do not trust.
-func step(t *testing.T, i issuer, data map[string][]byte, now time.Time) (map[string][]byte, int) {
+// renew does what the keeper does at a time, and returns the new data of the Secret
+// and whether a certificate was made.
+func renew(t *testing.T, i issuer, data map[string][]byte, now time.Time) (map[string][]byte, bool) {
 	t.Helper()
-	for steps := 0; ; steps++ {
-		before := i.parse(data, now)
-		next, changed, err := i.next(before, now)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !changed {
-			return data, steps
-		}
-		if before.serving != nil && !trusted(before.bundle(), next.serving.Leaf, i.name, now) {
-			t.Fatalf("%s: the new certificate is not trusted by those who have the old authorities", now)
-		}
-		if data, err = next.data(); err != nil {
-			t.Fatal(err)
-		}
-		if steps > 3 {
-			t.Fatalf("%s: no end of steps", now)
-		}
-	}
-}
-
-// trusted checks a certificate as the API server does.
-func trusted(bundle []byte, certificate *x509.Certificate, name string, now time.Time) bool {
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(bundle)
-	_, err := certificate.Verify(x509.VerifyOptions{Roots: roots, DNSName: name, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
-	return err == nil
-}
-
-func leaf(t *testing.T, data map[string][]byte) *x509.Certificate {
-	t.Helper()
-	block, _ := pem.Decode(data[servingCertificate])
-	if block == nil {
-		t.Fatal("no serving certificate")
-	}
-	certificate, err := x509.ParseCertificate(block.Bytes)
+	next, changed, err := i.next(i.parse(data), now)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return certificate
+	return secretData(next), changed
+}
+
+// serves returns the certificate that is served at a time.
+func serves(i issuer, data map[string][]byte, now time.Time) *x509.Certificate {
+	return i.serving(i.parse(data), now).tls.Leaf
+}
+
+// trusted checks a certificate as the API server does that knows the data of a Secret.
+func trusted(i issuer, data map[string][]byte, certificate *x509.Certificate, now time.Time) bool {
+	return accepted(i, i.parse(data), certificate, now)
+}
+
+func accepted(i issuer, pairs []pair, certificate *x509.Certificate, now time.Time) bool {
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(bundle(pairs))
+	_, err := certificate.Verify(x509.VerifyOptions{Roots: roots, DNSName: i.name, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
+	return err == nil
 }
 
 func TestCertificatesAreRenewedAtTwoThirdsOfTheirLife(t *testing.T) {
-	data, _ := step(t, maker, nil, start)
-	first := leaf(t, data)
-	if got := first.NotAfter; !got.Equal(start.Add(lifetime)) {
-		t.Errorf("the certificate ends at %s", got)
+	data, _ := renew(t, maker, nil, start)
+	first := serves(maker, data, start)
+	if !first.NotAfter.Equal(start.Add(90*day)) || !first.NotBefore.Equal(start.Add(-time.Hour)) {
+		t.Errorf("the certificate is valid from %s to %s", first.NotBefore, first.NotAfter)
 	}
-	m := maker.parse(data, start)
-	if got := maker.nextDue(m); !got.Equal(start.Add(60 * day)) {
-		t.Errorf("the next renewal is at %s", got)
-	}
-	if _, steps := step(t, maker, data, start.Add(60*day-time.Second)); steps != 0 {
+	if _, made := renew(t, maker, data, start.Add(60*day-time.Second)); made {
 		t.Error("renewed too early")
 	}
-	renewed, steps := step(t, maker, data, start.Add(60*day))
-	if steps != 1 || leaf(t, renewed).SerialNumber.Cmp(first.SerialNumber) == 0 {
-		t.Errorf("%d steps at two thirds of the life", steps)
+	now := start.Add(60 * day)
+	renewed, made := renew(t, maker, data, now)
+	if !made || len(renewed) != 4 || !bytes.Equal(renewed["previous.crt"], data["tls.crt"]) || bytes.Equal(renewed["tls.key"], data["tls.key"]) {
+		t.Errorf("renewed at two thirds of the life: %t; the key is kept: %t", made, bytes.Equal(renewed["tls.key"], data["tls.key"]))
 	}
-	if !bytes.Equal(renewed[authorityCertificates], data[authorityCertificates]) || bytes.Equal(renewed[servingKey], data[servingKey]) {
-		t.Error("the authority was renewed too, or the key was kept")
+	// The next renewal leaves out the first certificate.
+	again, made := renew(t, maker, renewed, start.Add(120*day))
+	if !made || len(again) != 4 || !bytes.Equal(again["previous.crt"], renewed["tls.crt"]) {
+		t.Errorf("renewed at 120 days: %t, with %d entries", made, len(again))
 	}
-	// 12 lives of 90 days are the authority's: it is due after 720 days.
-	data, _ = step(t, maker, renewed, start.Add(719*day))
-	if got := len(maker.parse(data, start.Add(719*day)).authorities); got != 1 {
-		t.Errorf("%d authorities after 719 days", got)
+}
+
+// TestANewCertificateIsKnownBeforeItIsServed: API servers hear of it some time after
+// it was made.
+func TestANewCertificateIsKnownBeforeItIsServed(t *testing.T) {
+	data, _ := renew(t, maker, nil, start)
+	first := serves(maker, data, start)
+	now := start.Add(60 * day)
+	data, _ = renew(t, maker, data, now)
+	if got := maker.nextLook(maker.parse(data), now); !got.Equal(now.Add(time.Minute)) {
+		t.Errorf("looked at again at %s", got)
 	}
-	signed := leaf(t, data)
-	data, steps = step(t, maker, data, start.Add(720*day))
-	if got := len(maker.parse(data, start.Add(720*day)).authorities); got != 2 || steps != 1 {
-		t.Errorf("%d authorities after 720 days, in %d steps", got, steps)
+	if !serves(maker, data, now.Add(time.Minute-time.Second)).Equal(first) {
+		t.Error("served before every API server may know it")
 	}
-	if leaf(t, data).SerialNumber.Cmp(signed.SerialNumber) != 0 {
-		t.Error("the new authority signed before anybody knew it")
+	now = now.Add(time.Minute)
+	if serves(maker, data, now).Equal(first) {
+		t.Error("the old certificate is still served a minute later")
 	}
-	data, _ = step(t, maker, data, start.Add(1081*day))
-	if got := len(maker.parse(data, start.Add(1081*day)).authorities); got != 1 {
-		t.Errorf("%d authorities after the first one's end", got)
+	if got := maker.nextLook(maker.parse(data), now); !got.Equal(start.Add(120 * day)) {
+		t.Errorf("looked at again at %s", got)
+	}
+	short := issuer{name: maker.name, lifetime: time.Minute}
+	data, _ = renew(t, short, data, start.Add(120*day))
+	if got := short.nextLook(short.parse(data), start.Add(120*day)); !got.Equal(start.Add(120*day + 5*time.Second)) {
+		t.Errorf("a certificate of a minute is served at %s", got)
 	}
 }
 
 // TestCertificatesAlwaysWork goes through years with looks at random times, and
-// checks that nobody ever meets a certificate that has ended or is not trusted.
+// checks that nobody ever meets a certificate that has expired or is not trusted.
 func TestCertificatesAlwaysWork(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for _, life := range []time.Duration{MinCertificateLifetime, time.Hour, lifetime} {
 		i := issuer{name: "hook.gpus.svc", lifetime: life}
 		now := start
-		data, _ := step(t, i, nil, now)
-		var steps, authorities int
+		var pairs []pair
+		var made int
 		for range 150 {
-			// A look is never later than it was planned to be by a sixth of a life.
-			at := i.nextDue(i.parse(data, now))
-			now = now.Add(time.Duration(random.Int64N(int64(at.Sub(now)) + int64(life/6))))
-			if m := i.parse(data, now); m.serving == nil || m.signer == nil {
-				t.Fatalf("life %s: nothing to serve with at %s", life, now)
+			next, renewed, err := i.next(pairs, now)
+			if err != nil {
+				t.Fatal(err)
 			}
-			var n int
-			data, n = step(t, i, data, now)
-			steps += n
-			authorities = max(authorities, len(i.parse(data, now).authorities))
+			before := pairs
+			if pairs = next; renewed {
+				made++
+			}
+			certificate := i.serving(pairs, now).tls.Leaf
+			if !accepted(i, pairs, certificate, now) || before != nil && !accepted(i, before, certificate, now) {
+				t.Fatalf("life %s: at %s a certificate is served that is not trusted", life, now)
+			}
+			// A look is never later than it was planned to be by a sixth of a life.
+			at := i.nextLook(pairs, now)
+			now = now.Add(time.Duration(random.Int64N(int64(at.Sub(now)) + int64(life/6))))
 		}
-		if steps < 40 || authorities != 2 {
-			t.Errorf("life %s: %d steps, %d authorities at most", life, steps, authorities)
+		if made < 20 {
+			t.Errorf("life %s: %d renewals", life, made)
 		}
 	}
 }
 
 func TestDamagedCertificatesAreReplaced(t *testing.T) {
-	whole, _ := step(t, maker, nil, start)
-	other, _ := step(t, maker, nil, start)
-	elsewhere, _ := step(t, issuer{name: "another.gpus.svc", lifetime: lifetime}, nil, start)
+	one, _ := renew(t, maker, nil, start)
+	whole, _ := renew(t, maker, one, start.Add(60*day))
+	other, _ := renew(t, maker, nil, start.Add(60*day))
+	elsewhere, _ := renew(t, issuer{name: "another.gpus.svc", lifetime: lifetime}, nil, start.Add(60*day))
 	for _, test := range []struct {
 		name   string
 		change func(map[string][]byte)
-		// keepsAuthority is whether those who trust the authority still do.
-		keepsAuthority bool
+		// made is whether a certificate is made at once, keepsOld whether the one
+		// before the damage stays trusted.
+		made, keepsOld bool
 	}{
-		{"emptied", func(d map[string][]byte) { clear(d) }, false},
-		{"no serving certificate", func(d map[string][]byte) { delete(d, servingCertificate) }, true},
-		{"key of another", func(d map[string][]byte) { d[servingKey] = other[servingKey] }, true},
-		{"certificate of another authority", func(d map[string][]byte) {
-			d[servingKey], d[servingCertificate] = other[servingKey], other[servingCertificate]
-		}, true},
-		{"no text at all", func(d map[string][]byte) { d[servingCertificate] = []byte("x") }, true},
-		{"certificates cut off", func(d map[string][]byte) { d[authorityCertificates] = d[authorityCertificates][:100] }, false},
-		{"no key of the authority", func(d map[string][]byte) { delete(d, authorityKey) }, true},
-		{"authority's key of another", func(d map[string][]byte) { d[authorityKey] = other[authorityKey] }, true},
-		{"a serving certificate as authority", func(d map[string][]byte) { d[authorityCertificates] = d[servingCertificate] }, false},
-		{"of another name", func(d map[string][]byte) { maps.Copy(d, elsewhere) }, false},
+		{"emptied", func(d map[string][]byte) { clear(d) }, true, false},
+		{"no serving certificate", func(d map[string][]byte) { delete(d, "tls.crt") }, true, true},
+		{"key of another", func(d map[string][]byte) { d["tls.key"] = other["tls.key"] }, true, true},
+		{"no text at all", func(d map[string][]byte) { d["tls.crt"] = []byte("x") }, true, true},
+		{"certificate cut off", func(d map[string][]byte) { d["tls.crt"] = d["tls.crt"][:100] }, true, true},
+		{"no certificate before it", func(d map[string][]byte) { delete(d, "previous.crt") }, false, false},
+		{"of another name", func(d map[string][]byte) { maps.Copy(d, elsewhere) }, true, true},
+		{"something beside it", func(d map[string][]byte) { d["ca.crt"] = []byte("x") }, false, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			damaged := maps.Clone(whole)
 			test.change(damaged)
-			data, _ := step(t, maker, damaged, start.Add(day))
-			if m := maker.parse(data, start.Add(day)); m.serving == nil || m.signer == nil {
-				t.Fatal("not put right")
+			now := start.Add(61 * day)
+			data, made := renew(t, maker, damaged, now)
+			if made != test.made {
+				t.Errorf("a certificate was made: %t", made)
 			}
-			if got := trusted(whole[authorityCertificates], leaf(t, data), maker.name, start.Add(day)); got != test.keepsAuthority {
-				t.Errorf("trusted by those who know the old authority: %t", got)
+			if !trusted(maker, data, serves(maker, data, now), now) {
+				t.Error("not put right")
+			}
+			if got := trusted(maker, data, serves(maker, one, start), now); got != test.keepsOld {
+				t.Errorf("the certificate before is trusted: %t", got)
 			}
 		})
 	}
 }
 
-// TestANewAuthorityIsKnownBeforeItSigns: both are due at once, as they are after 12
-// renewals.
-func TestANewAuthorityIsKnownBeforeItSigns(t *testing.T) {
-	data, _ := step(t, maker, nil, start)
-	data, _ = step(t, maker, data, start.Add(660*day))
-	now := start.Add(720 * day)
-	old := leaf(t, data).SerialNumber
-	for _, look := range []struct {
-		after    time.Duration
-		replaced bool
-	}{{0, false}, {59 * time.Second, false}, {time.Minute, true}} {
-		data, _ = step(t, maker, data, now.Add(look.after))
-		if got := leaf(t, data).SerialNumber.Cmp(old) != 0; got != look.replaced {
-			t.Errorf("%s after the authority, it has signed: %t", look.after, got)
-		}
-		if got := len(maker.parse(data, now).authorities); got != 2 {
-			t.Errorf("%d authorities", got)
-		}
-		if got := maker.nextDue(maker.parse(data, now)); !look.replaced && !got.Equal(now.Add(time.Minute)) {
-			t.Errorf("the next step is at %s", got)
-		}
-	}
-}
-
-// TestEverythingEnded is a cluster that was off for years.
-func TestEverythingEnded(t *testing.T) {
-	data, _ := step(t, maker, nil, start)
-	later := start.Add(5 * 365 * day)
-	data, _ = step(t, maker, data, later)
-	m := maker.parse(data, later)
-	if len(m.authorities) != 1 || m.serving == nil || m.signer == nil {
-		t.Errorf("%d authorities", len(m.authorities))
-	}
-}
-
-// TestALongerLifetimeDoesNotOutliveTheAuthority: the flag was raised.
-func TestALongerLifetimeDoesNotOutliveTheAuthority(t *testing.T) {
-	data, _ := step(t, issuer{name: maker.name, lifetime: time.Hour}, nil, start)
-	now := start.Add(40 * time.Minute)
-	data, steps := step(t, maker, data, now)
-	if got := leaf(t, data).NotAfter; steps != 1 || got.After(start.Add(12*time.Hour)) {
-		t.Errorf("%d steps, the certificate ends at %s, after its authority", steps, got)
+// TestEverythingExpired is a cluster that was off for years.
+func TestEverythingExpired(t *testing.T) {
+	data, _ := renew(t, maker, nil, start)
+	now := start.Add(5 * 365 * day)
+	data, made := renew(t, maker, data, now)
+	if certificate := serves(maker, data, now); !made || !trusted(maker, data, certificate, now) {
+		t.Errorf("made: %t; the certificate served ends at %s", made, certificate.NotAfter)
 	}
 }
 
 func TestKeysAreNotInTheBundle(t *testing.T) {
-	data, _ := step(t, maker, nil, start)
-	if bytes.Contains(maker.parse(data, start).bundle(), []byte("PRIVATE")) || bytes.Contains(data[servingCertificate], []byte("PRIVATE")) {
-		t.Error("a private key is where everybody sees it")
+	data, _ := renew(t, maker, nil, start)
+	if got := bundle(maker.parse(data)); bytes.Contains(got, []byte("PRIVATE")) || bytes.Count(got, []byte("BEGIN")) != 1 {
+		t.Errorf("the API server is given %s", got)
+	}
+}
+
+// TestWhoHasTheKeyCanSignNothingElse: the certificate is no authority.
+func TestWhoHasTheKeyCanSignNothingElse(t *testing.T) {
+	data, _ := renew(t, maker, nil, start)
+	if c := serves(maker, data, start); c.IsCA || c.KeyUsage != x509.KeyUsageDigitalSignature {
+		t.Errorf("authority: %t, usage %b", c.IsCA, c.KeyUsage)
+	}
+}
+
+// TestACertificateInAFolder is one that cert-manager keeps.
+func TestACertificateInAFolder(t *testing.T) {
+	m := NewMetrics()
+	f := &folder{path: t.TempDir(), metrics: m}
+	if _, err := f.certificate(nil); err == nil || !strings.Contains(err.Error(), "no certificate yet") {
+		t.Errorf("error %v", err)
+	}
+	write := func(data map[string][]byte, names ...string) {
+		for _, name := range names {
+			must(t, os.WriteFile(filepath.Join(f.path, name), data[name], 0o600))
+		}
+	}
+	first, _ := renew(t, maker, nil, start)
+	second, _ := renew(t, maker, nil, start.Add(day))
+	want := func(data map[string][]byte) {
+		t.Helper()
+		got, err := f.certificate(nil)
+		if err != nil || !got.Leaf.Equal(serves(maker, data, start)) {
+			t.Errorf("another certificate, or error %v", err)
+		}
+	}
+	write(first, "tls.crt", "tls.key")
+	want(first)
+	write(second, "tls.crt") // and the key a moment later
+	want(first)
+	write(second, "tls.key")
+	want(second)
+	if got := samples(t, m, "apportion_webhook_certificate_expiry_timestamp_seconds")[""]; int64(got) != start.Add(91*day).Unix() {
+		t.Errorf("expiry %v", got)
 	}
 }

@@ -4,7 +4,7 @@
 // refuse later on the node, with the same code.
 //
 // It knows the objects' shape, the certificate that it serves with, and the two
-// objects that the certificate lives in: a Secret, shared by all replicas, and the
+// objects that hold the certificate: a Secret, shared by all replicas, and the
 // webhook's own configuration. It must not know what parameters mean: that is
 // api/resource's, and it must not know devices or nodes.
 package admission

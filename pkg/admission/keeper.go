@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -34,7 +33,7 @@ const (
 )
 
 // keeper keeps the certificates valid: in the Secret, in the webhook's
-// configuration and in this process. Every replica has one, and no one leads: each
+// configuration and in this process. Every replica has one, and none leads: each
 // goes by what the API server has, and writes only over the version that it read.
 type keeper struct {
 	config  Config
@@ -42,11 +41,9 @@ type keeper struct {
 	client  kubernetes.Interface
 	metrics *Metrics
 
+	// current is what this replica serves with: the API server knows it.
 	current atomic.Pointer[tls.Certificate]
-	// published is whether this replica has ever seen that the API server knows
-	// the authority of its certificate.
-	published atomic.Bool
-	wake      chan struct{}
+	wake    chan struct{}
 }
 
 func newKeeper(c Config, client kubernetes.Interface, m *Metrics) *keeper {
@@ -56,23 +53,13 @@ func newKeeper(c Config, client kubernetes.Interface, m *Metrics) *keeper {
 	}
 }
 
-// certificate is what a TLS server asks for each connection.
+// certificate is what a TLS server serves a connection with. It is an error while the
+// API server cannot call this replica.
 func (k *keeper) certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-	if pair := k.current.Load(); pair != nil {
-		return pair, nil
+	if current := k.current.Load(); current != nil {
+		return current, nil
 	}
-	return nil, errors.New("the webhook has no certificate yet")
-}
-
-// ready is an error while the API server cannot call this replica.
-func (k *keeper) ready() error {
-	switch {
-	case k.current.Load() == nil:
-		return errors.New("there is no certificate yet")
-	case !k.published.Load():
-		return fmt.Errorf("the authority is not in the ValidatingWebhookConfiguration %s yet", k.config.ConfigurationName)
-	}
-	return nil
+	return nil, fmt.Errorf("there is no certificate yet that the ValidatingWebhookConfiguration %s has", k.config.ConfigurationName)
 }
 
 // run keeps the certificates until ctx ends: it acts when one of the two objects
@@ -139,59 +126,56 @@ func (k *keeper) look() {
 	}
 }
 
-// sync takes one step if one is due, and takes over what the API server has. It
-// returns when the next step is due.
+// sync renews the certificate if that is due, tells the API server of it, and then
+// serves with it. It returns when the next step is due.
 func (k *keeper) sync(ctx context.Context) (due time.Time, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	// A conflict is another replica that was faster: what it wrote is as good.
 	err = retry.RetryOnConflict(retry.DefaultBackoff, func() error {
-		m, err := k.syncSecret(ctx)
+		pairs, err := k.syncSecret(ctx)
 		if err != nil {
 			return err
 		}
-		due = k.issuer.nextDue(m)
-		if old := k.current.Swap(m.serving); old == nil || !bytes.Equal(old.Certificate[0], m.serving.Certificate[0]) {
-			klog.FromContext(ctx).V(1).Info("Serving with another certificate", "name", k.issuer.name, "until", m.serving.Leaf.NotAfter, "renewedAt", due)
-			k.metrics.expiry.Set(float64(m.serving.Leaf.NotAfter.Unix()))
+		if err := k.publish(ctx, bundle(pairs)); err != nil {
+			return err
 		}
-		return k.publish(ctx, m.bundle())
+		now := time.Now()
+		due = k.issuer.nextLook(pairs, now)
+		serving := k.issuer.serving(pairs, now).tls
+		if old := k.current.Swap(&serving); old == nil || !old.Leaf.Equal(serving.Leaf) {
+			klog.FromContext(ctx).V(1).Info("Serving with another certificate", "name", k.issuer.name, "until", serving.Leaf.NotAfter)
+			k.metrics.expiry.Set(float64(serving.Leaf.NotAfter.Unix()))
+		}
+		return nil
 	})
-	if err == nil {
-		k.published.Store(true)
-	}
 	return due, err
 }
 
-// syncSecret reads the Secret and writes the next step to it, if one is due.
-func (k *keeper) syncSecret(ctx context.Context) (material, error) {
+// syncSecret reads the Secret and writes a new certificate to it, if one is due.
+func (k *keeper) syncSecret(ctx context.Context) ([]pair, error) {
 	secrets := k.client.CoreV1().Secrets(k.config.Namespace)
 	secret, err := secrets.Get(ctx, k.config.SecretName, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		// The webhook may not make Secrets: that would be a right over any name.
-		return material{}, fmt.Errorf("the Secret %s/%s, which the chart makes, is missing: install the chart again", k.config.Namespace, k.config.SecretName)
+		return nil, fmt.Errorf("the Secret %s/%s, which the chart makes, is missing: install the chart again", k.config.Namespace, k.config.SecretName)
 	} else if err != nil {
-		return material{}, fmt.Errorf("read the certificates: %w", err)
+		return nil, fmt.Errorf("read the certificates: %w", err)
 	}
-	now := time.Now()
-	next, changed, err := k.issuer.next(k.issuer.parse(secret.Data, now), now)
+	next, changed, err := k.issuer.next(k.issuer.parse(secret.Data), time.Now())
 	if err != nil || !changed {
 		return next, err
 	}
-	data, err := next.data()
-	if err != nil {
-		return material{}, err
-	}
-	secret.Data = data
+	secret.Data = secretData(next)
 	if _, err := secrets.Update(ctx, secret, metav1.UpdateOptions{}); err != nil {
-		return material{}, fmt.Errorf("write the certificates to Secret %s/%s: %w", secret.Namespace, secret.Name, err)
+		return nil, fmt.Errorf("write the certificates to Secret %s/%s: %w", secret.Namespace, secret.Name, err)
 	}
 	k.metrics.renewals.Inc()
-	klog.FromContext(ctx).Info("Renewed the certificates", "secret", klog.KObj(secret), "authorities", len(next.authorities), "until", next.serving.Leaf.NotAfter)
+	klog.FromContext(ctx).Info("Renewed the certificate", "secret", klog.KObj(secret), "until", next[0].tls.Leaf.NotAfter)
 	return next, nil
 }
 
-// publish puts the authorities into those webhooks of the configuration that call
+// publish puts the certificates into those webhooks of the configuration that call
 // this service.
 func (k *keeper) publish(ctx context.Context, bundle []byte) error {
 	configurations := k.client.AdmissionregistrationV1().ValidatingWebhookConfigurations()
@@ -214,32 +198,23 @@ func (k *keeper) publish(ctx context.Context, bundle []byte) error {
 		return fmt.Errorf("write the webhook's configuration: %w", err)
 	}
 	if _, err := configurations.Patch(ctx, configuration.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}); err != nil {
-		return fmt.Errorf("write the authority to ValidatingWebhookConfiguration %s: %w", configuration.Name, err)
+		return fmt.Errorf("write the certificates to ValidatingWebhookConfiguration %s: %w", configuration.Name, err)
 	}
-	klog.FromContext(ctx).V(1).Info("Told the API server of the authority", "configuration", configuration.Name, "webhooks", len(changes))
+	klog.FromContext(ctx).V(1).Info("Told the API server of the certificates", "configuration", configuration.Name, "webhooks", len(changes))
 	return nil
 }
 
-// webhookChange is one webhook in a patch; lists of webhooks are merged by name.
-type webhookChange struct {
-	Name         string             `json:"name"`
-	ClientConfig clientConfigChange `json:"clientConfig"`
-}
-
-type clientConfigChange struct {
-	CABundle []byte `json:"caBundle"`
-}
-
-// changes lists the webhooks that do not have the bundle.
-func (k *keeper) changes(configuration *admissionregistrationv1.ValidatingWebhookConfiguration, bundle []byte) []webhookChange {
-	var changes []webhookChange
+// changes are the webhooks that do not have the bundle, as a patch has them: lists of
+// webhooks are merged by name.
+func (k *keeper) changes(configuration *admissionregistrationv1.ValidatingWebhookConfiguration, bundle []byte) []any {
+	var changes []any
 	for _, webhook := range configuration.Webhooks {
 		service := webhook.ClientConfig.Service
 		if service == nil || service.Namespace != k.config.Namespace || service.Name != k.config.ServiceName {
 			continue
 		}
 		if !bytes.Equal(webhook.ClientConfig.CABundle, bundle) {
-			changes = append(changes, webhookChange{Name: webhook.Name, ClientConfig: clientConfigChange{CABundle: bundle}})
+			changes = append(changes, map[string]any{"name": webhook.Name, "clientConfig": map[string][]byte{"caBundle": bundle}})
 		}
 	}
 	return changes

@@ -22,17 +22,14 @@ func TestTheFirstReplicaMakesTheCertificates(t *testing.T) {
 		a := newAPI()
 		r := startReplica(t, a)
 		r.mustCall(t, a)
-		if err := r.ready(); err != nil {
-			t.Errorf("not ready: %v", err)
-		}
 		secret := a.secret(t)
-		if len(secret.Data) != 4 || secret.Labels["keep"] != "me" {
+		if len(secret.Data) != 2 || secret.Labels["keep"] != "me" {
 			t.Errorf("Secret %+v", secret.ObjectMeta)
 		}
 		for _, webhook := range a.configuration(t).Webhooks {
 			ours := strings.HasSuffix(webhook.Name, ".hook")
-			if got := bytes.Equal(webhook.ClientConfig.CABundle, secret.Data[authorityCertificates]); got != ours {
-				t.Errorf("webhook %s has the authority: %t", webhook.Name, got)
+			if got := bytes.Equal(webhook.ClientConfig.CABundle, secret.Data["tls.crt"]); got != ours {
+				t.Errorf("webhook %s has the certificate: %t", webhook.Name, got)
 			}
 			if !ours && len(webhook.ClientConfig.CABundle) > 0 {
 				t.Errorf("webhook %s was changed", webhook.Name)
@@ -44,15 +41,15 @@ func TestTheFirstReplicaMakesTheCertificates(t *testing.T) {
 	})
 }
 
-// TestReplicasAgreeForYears: every certificate is made once, all replicas have it,
+// TestReplicasAgreeForAYear: every certificate is made once, all replicas have it,
 // and the API server can call each of them at any time.
-func TestReplicasAgreeForYears(t *testing.T) {
+func TestReplicasAgreeForAYear(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAPI()
 		replicas := []*replica{startReplica(t, a), startReplica(t, a)}
 		serials := map[string]bool{}
 		pass(time.Hour) // looks are at other times than renewals
-		for range 80 {
+		for range 40 {
 			pass(10 * day)
 			first := replicas[0].mustCall(t, a)
 			serials[first.SerialNumber.String()] = true
@@ -62,15 +59,15 @@ func TestReplicasAgreeForYears(t *testing.T) {
 				}
 			}
 		}
-		// One certificate for every 60 days, and a new authority after 720.
-		if len(serials) != 14 {
-			t.Errorf("%d serving certificates in 800 days, want 14", len(serials))
+		// One certificate for every 60 days.
+		if len(serials) != 7 {
+			t.Errorf("%d serving certificates in 400 days, want 7", len(serials))
 		}
-		if got := a.written("secrets"); got != 15 {
-			t.Errorf("the Secret was written %d times, want 15", got)
+		if got := a.written("secrets"); got != 7 {
+			t.Errorf("the Secret was written %d times, want 7", got)
 		}
-		if got := a.written("validatingwebhookconfigurations"); got != 2 {
-			t.Errorf("the configuration was written %d times, want 2", got)
+		if got := a.written("validatingwebhookconfigurations"); got != 7 {
+			t.Errorf("the configuration was written %d times, want 7", got)
 		}
 	})
 }
@@ -85,7 +82,7 @@ func TestReplicasThatStartTogetherAgree(t *testing.T) {
 		pass(time.Second)
 		first := replicas[0].mustCall(t, a)
 		for _, r := range replicas {
-			if !r.mustCall(t, a).Equal(first) || r.ready() != nil {
+			if !r.mustCall(t, a).Equal(first) {
 				t.Error("the replicas have different certificates")
 			}
 		}
@@ -107,7 +104,7 @@ func TestWhatSomebodyBreaksIsMended(t *testing.T) {
 			secret.Data = nil
 			must(t, a.Tracker().Update(secretsResource, secret, "gpus"))
 		}, false},
-		{"authority taken out of the configuration, as by helm upgrade --force", func(t *testing.T, a *api) {
+		{"certificate taken out of the configuration, as by helm upgrade --force", func(t *testing.T, a *api) {
 			configuration := a.configuration(t)
 			for i := range configuration.Webhooks {
 				configuration.Webhooks[i].ClientConfig.CABundle = nil
@@ -155,9 +152,6 @@ func TestWhileTheSecretIsMissingTheOldCertificateIsServed(t *testing.T) {
 		must(t, a.Tracker().Delete(secretsResource, "gpus", "certificates"))
 		pass(time.Hour)
 		r.mustCall(t, a)
-		if err := r.ready(); err != nil {
-			t.Errorf("not ready: %v", err)
-		}
 		_, err := r.sync(t.Context())
 		if err == nil || !strings.Contains(err.Error(), "Secret gpus/certificates") || !strings.Contains(err.Error(), "install the chart") {
 			t.Errorf("error %v", err)
@@ -171,15 +165,12 @@ func TestAReplicaIsReadyWhenTheAPIServerCanCallIt(t *testing.T) {
 		configuration := a.configuration(t)
 		must(t, a.Tracker().Delete(configurationsResource, "", "hooks"))
 		r := startReplica(t, a)
-		if err := r.ready(); err == nil || !strings.Contains(err.Error(), "ValidatingWebhookConfiguration hooks") {
+		if _, err := r.certificate(nil); err == nil || !strings.Contains(err.Error(), "ValidatingWebhookConfiguration hooks") {
 			t.Errorf("ready without a configuration: %v", err)
 		}
 		must(t, a.Tracker().Create(configurationsResource, configuration, ""))
 		pass(0)
 		r.mustCall(t, a)
-		if err := r.ready(); err != nil {
-			t.Errorf("not ready: %v", err)
-		}
 	})
 }
 
@@ -189,7 +180,7 @@ func TestErrorsOfTheAPIAreTriedAgain(t *testing.T) {
 		a.setFail(errors.New("the API server is away"))
 		r := startReplica(t, a)
 		pass(10 * time.Minute)
-		if _, err := r.certificate(nil); err == nil || r.ready() == nil {
+		if _, err := r.certificate(nil); err == nil {
 			t.Error("ready without a certificate")
 		}
 		if got := samples(t, r.metrics, "apportion_webhook_certificate_errors_total")[""]; got < 8 || got > 25 {

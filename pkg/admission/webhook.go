@@ -5,13 +5,15 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"log"
+	"log/slog"
 	"net"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/component-base/metrics"
@@ -32,6 +34,10 @@ const drain = 10 * time.Second
 type Config struct {
 	// DriverName is the driver whose parameters are checked.
 	DriverName string
+	// CertificateDir is a folder in which somebody else keeps the certificate and its
+	// key, as tls.crt and tls.key. The webhook makes its own if it is empty, for which
+	// it needs the four names that follow.
+	CertificateDir string
 	// Namespace is that of the Service and the Secret.
 	Namespace string
 	// ServiceName is the Service by which the API server calls the webhook.
@@ -55,13 +61,15 @@ type Config struct {
 // Validate returns all that is wrong with the configuration, by the flags' names.
 func (c Config) Validate() error {
 	var errs []error
-	for _, name := range []struct{ flag, value string }{
-		{"--driver-name", c.DriverName},
-		{"--namespace", c.Namespace},
-		{"--service-name", c.ServiceName},
-		{"--secret-name", c.SecretName},
-		{"--configuration-name", c.ConfigurationName},
-	} {
+	type flag struct{ flag, value string }
+	names := []flag{{"--driver-name", c.DriverName}}
+	if c.CertificateDir == "" {
+		names = append(names, flag{"--namespace", c.Namespace}, flag{"--service-name", c.ServiceName},
+			flag{"--secret-name", c.SecretName}, flag{"--configuration-name", c.ConfigurationName})
+	} else if !filepath.IsAbs(c.CertificateDir) {
+		errs = append(errs, fmt.Errorf("--certificate-dir %q: give an absolute path", c.CertificateDir))
+	}
+	for _, name := range names {
 		if name.value == "" {
 			variable := strings.ToUpper(strings.ReplaceAll(strings.TrimPrefix(name.flag, "--"), "-", "_"))
 			errs = append(errs, fmt.Errorf("%s is required (or the environment variable %s)", name.flag, variable))
@@ -84,15 +92,26 @@ func (c Config) Validate() error {
 // Server is one replica of the webhook.
 type Server struct {
 	config  Config
-	keeper  *keeper
 	metrics *Metrics
+	// certificate is what a connection is served with; keep, if not nil, keeps it valid
+	// until ctx ends.
+	certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
+	keep        func(ctx context.Context)
 	// listen is net.Listen; tests see by it which ports were chosen.
 	listen func(network, address string) (net.Listener, error)
 }
 
-// New returns a server that has done nothing yet.
+// New returns a server that has done nothing yet. It needs no client if somebody else
+// keeps the certificate.
 func New(c Config, client kubernetes.Interface, m *Metrics) *Server {
-	return &Server{config: c, keeper: newKeeper(c, client, m), metrics: m, listen: net.Listen}
+	s := &Server{config: c, metrics: m, listen: net.Listen}
+	if c.CertificateDir != "" {
+		s.certificate = (&folder{path: c.CertificateDir, metrics: m}).certificate
+	} else {
+		k := newKeeper(c, client, m)
+		s.certificate, s.keep = k.certificate, k.run
+	}
+	return s
 }
 
 // Run serves until ctx ends; reviews that are under way then are still answered. It
@@ -106,7 +125,7 @@ func (s *Server) Run(ctx context.Context) error {
 	reviews := http.NewServeMux()
 	reviews.Handle(Path, newReviewer(s.config.DriverName, s.metrics))
 	secure := s.server(ctx, reviews)
-	secure.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: s.keeper.certificate}
+	secure.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: s.certificate}
 	plain := s.server(ctx, s.statusHandler())
 
 	ended := make(chan error, 2)
@@ -129,7 +148,9 @@ func (s *Server) Run(ctx context.Context) error {
 		err = start("metrics", s.config.MetricsAddress, plain.Serve)
 	}
 	if err == nil {
-		wg.Go(func() { s.keeper.run(ctx) })
+		if s.keep != nil {
+			wg.Go(func() { s.keep(ctx) })
+		}
 		select {
 		case <-ctx.Done():
 		case err = <-ended:
@@ -155,17 +176,9 @@ func (s *Server) server(ctx context.Context, handler http.Handler) *http.Server 
 		MaxHeaderBytes:    64 << 10,
 		// Who asked is known by the request's own context; this is for its logger.
 		BaseContext: func(net.Listener) context.Context { return klog.NewContext(context.WithoutCancel(ctx), logger) },
-		ErrorLog:    log.New(connectionLog{logger}, "", 0),
+		// Connections that end before TLS is agreed on, which every probe of a port is.
+		ErrorLog: slog.NewLogLogger(logr.ToSlogHandler(logger.V(2)), slog.LevelInfo),
 	}
-}
-
-// connectionLog takes what net/http says about connections, such as those that end
-// before TLS is agreed on, which every probe of a port is.
-type connectionLog struct{ logger klog.Logger }
-
-func (l connectionLog) Write(line []byte) (int, error) {
-	l.logger.V(2).Info("Connection failed", "message", strings.TrimSpace(string(line)))
-	return len(line), nil
 }
 
 // statusHandler serves what monitoring and the kubelet's probes ask for.
@@ -174,7 +187,7 @@ func (s *Server) statusHandler() http.Handler {
 	mux.Handle("/metrics", metrics.HandlerFor(s.metrics.Registry, metrics.HandlerOpts{}))
 	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
 	mux.HandleFunc("/readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if err := s.keeper.ready(); err != nil {
+		if _, err := s.certificate(nil); err != nil {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 			return
 		}

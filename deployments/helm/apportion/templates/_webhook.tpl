@@ -31,7 +31,7 @@ parameters are, and the failure policy. */}}
   timeoutSeconds: {{ $root.Values.webhook.timeoutSeconds }}
   sideEffects: None
   admissionReviewVersions: [v1]
-  # The webhook itself adds the caBundle.
+  # The webhook itself adds the caBundle, or cert-manager.
   clientConfig:
     service:
       namespace: {{ $root.Release.Namespace }}
