@@ -107,14 +107,14 @@ func checkPool(t *testing.T, slices []resourceslice.Slice) {
 // policies are what an administrator, a cluster or the claims on the node may make
 // of the devices.
 func policies(node inventory.Node) map[string]devicemodel.Policy {
-	claimed := devicemodel.Policy{TaintDomain: driverName, MemoryEnforcement: devicemodel.MemoryEnforcementNVML}
+	claimed := devicemodel.Policy{TaintDomain: driverName, MemoryEnforcement: devicemodel.MemoryEnforcementNVML, Held: map[inventory.Partition]int{}}
 	for _, gpu := range node.GPUs {
 		for i, profile := range gpu.MIG.Profiles {
 			for _, placement := range profile.Placements {
 				if i%2 == 0 {
-					claimed.Held = append(claimed.Held, devicemodel.HeldPartition{GPU: gpu.UUID, Profile: profile.Name, Start: placement.Start, GPUInstance: 1})
+					claimed.Held[inventory.Partition{GPU: gpu.UUID, Profile: profile.Name, Start: placement.Start}] = 1
 				} else {
-					claimed.Missing = append(claimed.Missing, devicemodel.MissingPartition{GPU: gpu.UUID, Profile: profile.Name, Start: placement.Start})
+					claimed.Missing = append(claimed.Missing, inventory.Partition{GPU: gpu.UUID, Profile: profile.Name, Start: placement.Start})
 				}
 			}
 		}

@@ -1,7 +1,6 @@
 package devicemodel
 
 import (
-	"slices"
 	"strings"
 	"testing"
 
@@ -62,10 +61,10 @@ func TestWhatAGPUOffers(t *testing.T) {
 	}
 	unreadable := func(g *inventory.GPU) { g.MIG.Enabled, g.MIG.Profiles = ptr(true), nil }
 	held := func(profile string, start int) Policy {
-		return Policy{Held: []HeldPartition{{GPU: uuidA, Profile: profile, Start: start}}}
+		return Policy{Held: map[inventory.Partition]int{{GPU: uuidA, Profile: profile, Start: start}: 0}}
 	}
 	missing := func(profile string, start int) Policy {
-		return Policy{Missing: []MissingPartition{{GPU: strings.ToLower(uuidA), Profile: profile, Start: start}}}
+		return Policy{Missing: []inventory.Partition{{GPU: strings.ToLower(uuidA), Profile: profile, Start: start}}}
 	}
 	without := func(p Policy) Policy { p.NoPartitions = true; return p }
 	lower := inventory.MIGInstance{ID: 3, ProfileID: 5, Placement: inventory.MIGPlacement{Start: 0, Size: 2}, UUID: "MIG-1"}
@@ -109,8 +108,8 @@ func TestWhatAGPUOffers(t *testing.T) {
 		{"in use, mode reported off", ampere(mode(false)), held("2g.12gb", 0), "2g-12gb-0 whole", ""},
 		{"in use, beside an administrator's", foreign(upper), held("2g.12gb", 0), "2g-12gb-2* 2g-12gb-0 2g-12gb-me-0", ""},
 		{"in use, profiles unreadable", unreadable, held("2g.12gb", 0), "", "claims still hold partitions of it"},
-		{"in use, its profile unreadable", func(g *inventory.GPU) { g.MIG.Profiles = g.MIG.Profiles[1:] }, Policy{Held: append(held("2g.12gb", 0).Held, held("2g.12gb+me", 2).Held...)}, "2g-12gb-me-2", ""},
-		{"another GPU's in use, profiles unreadable", unreadable, Policy{Held: []HeldPartition{{GPU: uuidB, Profile: "2g.12gb"}}}, "whole", ""},
+		{"in use, its profile unreadable", func(g *inventory.GPU) { g.MIG.Profiles = g.MIG.Profiles[1:] }, Policy{Held: map[inventory.Partition]int{{GPU: uuidA, Profile: "2g.12gb"}: 0, {GPU: uuidA, Profile: "2g.12gb+me", Start: 2}: 1}}, "2g-12gb-me-2", ""},
+		{"another GPU's in use, profiles unreadable", unreadable, Policy{Held: map[inventory.Partition]int{{GPU: uuidB, Profile: "2g.12gb"}: 0}}, "whole", ""},
 
 		{"destroyed by somebody", mode(true), missing("2g.12gb", 0), "2g-12gb-2 2g-12gb-0! 2g-12gb-me-2 2g-12gb-me-0 4g-24gb-0 whole", ""},
 		{"destroyed by somebody, mode off", ampere(mode(false)), missing("2g.12gb", 0), "2g-12gb-0! whole", ""},
@@ -163,7 +162,7 @@ func checkCounters(t *testing.T, m *Model, policy Policy) {
 		}
 	}
 	for _, d := range m.Devices {
-		claimed := slices.ContainsFunc(policy.Held, func(h HeldPartition) bool { return thingOf(d) == thing{h.Profile, h.Start} })
+		_, claimed := policy.Held[inventory.Partition{GPU: d.GPUUUID, Profile: d.Name.Profile, Start: d.Name.Start}]
 		if claimed || d.Missing {
 			left.take(d, 1)
 		}
@@ -201,7 +200,8 @@ func TestPartition(t *testing.T) {
 		GPUUUID:       uuidA,
 		PCIBusID:      "0000:07:00.0",
 		Minor:         ptr(3),
-		Partition:     &Partition{Profile: "2g.12gb+me", ProfileID: 6, Start: 2, Size: 2},
+		Partition:     &inventory.Partition{GPU: uuidA, Profile: "2g.12gb+me", Start: 2},
+		Size:          2,
 		PartOfGPU:     0.5, // 2 of 4 memory slices
 		MemoryBytes:   11968 << 20,
 		Shareable:     true,

@@ -95,7 +95,7 @@ func manualDevices(t *testing.T) []Device {
 	last.MIG.Profiles[1].JPEGEngines, last.MIG.Profiles[2].JPEGEngines = 0, 0
 	last.MIG.Enabled = ptr(true)
 	last.MIG.Instances = []inventory.MIGInstance{foreignInstance(*last, "2g.12gb", 0, 1)}
-	policy.Missing = []MissingPartition{{GPU: uuidD, Profile: "2g.12gb+me", Start: 2}}
+	policy.Missing = []inventory.Partition{{GPU: uuidD, Profile: "2g.12gb+me", Start: 2}}
 	return append(devices, Build(faulty, policy).Devices...)
 }
 

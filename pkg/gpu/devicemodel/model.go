@@ -46,8 +46,10 @@ type Device struct {
 	PCIBusID string
 	// Minor is the number in the GPU's /dev/nvidiaN, nil if unknown.
 	Minor *int
-	// Partition says what a partition is, nil for a whole GPU.
-	Partition *Partition
+	// Partition names the partition that the device is, nil for a whole GPU. Size is
+	// how many memory slices it has.
+	Partition *inventory.Partition
+	Size      int
 	// MIGDevice is the UUID ("MIG-...") of a partition that somebody else made,
 	// which must not be destroyed. It is empty for one that is made on demand.
 	MIGDevice string

@@ -9,16 +9,6 @@ import (
 	"apportion.dev/apportion/pkg/gpu/inventory"
 )
 
-// Partition says what a partition is to the hardware.
-type Partition struct {
-	// Profile is the MIG profile's name as NVML writes it ("1g.10gb+me"), ProfileID
-	// the id by which GPU instances of it are made.
-	Profile   string
-	ProfileID int
-	// Start and Size are the placement, in memory slices.
-	Start, Size int
-}
-
 // partition is a profile at a placement of one GPU.
 type partition struct {
 	name      Name
@@ -115,8 +105,7 @@ func foreignPartitions(gpu Name, mig inventory.MIG, profiles []inventory.MIGProf
 }
 
 func (p partition) overlaps(instance inventory.MIGInstance) bool {
-	q := instance.Placement
-	return p.placement.Start < q.Start+q.Size && q.Start < p.placement.Start+p.placement.Size
+	return p.placement.Overlaps(instance.Placement)
 }
 
 // comparePartitions orders the partitions of a GPU so that the scheduler, which
@@ -148,7 +137,8 @@ func (p partition) device(gpu inventory.GPU, facts nodeFacts, sharing SharingPol
 		GPUUUID:   gpu.UUID,
 		PCIBusID:  gpu.PCIBusID,
 		Minor:     gpu.Minor,
-		Partition: &Partition{Profile: p.profile.Name, ProfileID: p.profile.ID, Start: p.placement.Start, Size: p.placement.Size},
+		Partition: &inventory.Partition{GPU: gpu.UUID, Profile: p.profile.Name, Start: p.placement.Start},
+		Size:      p.placement.Size,
 		MIGDevice: p.uuid,
 		Missing:   p.missing,
 	}

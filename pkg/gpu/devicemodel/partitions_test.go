@@ -169,7 +169,7 @@ func TestTaintedDevicesAreNotGivenOut(t *testing.T) {
 	n := h100s(t, uuidA, uuidB)
 	n.GPUs[0].XIDs = []inventory.XID{{Code: 79}}
 	n.GPUs[1].XIDs = []inventory.XID{{Code: 94, GPUInstance: ptr(3)}}
-	m := Build(n, Policy{TaintDomain: testDriver, Held: []HeldPartition{{GPU: uuidB, Profile: "3g.40gb", Start: 4, GPUInstance: 3}}})
+	m := Build(n, Policy{TaintDomain: testDriver, Held: map[inventory.Partition]int{{GPU: uuidB, Profile: "3g.40gb", Start: 4}: 3}})
 	tolerant := gpus(1)
 	tolerant.Requests[0].Exactly.Tolerations = []resourceapi.DeviceToleration{{
 		Key: testDriver + "/" + TaintUnhealthy, Operator: resourceapi.DeviceTolerationOpEqual, Value: "xid-79", Effect: resourceapi.DeviceTaintEffectNoSchedule,
@@ -209,7 +209,7 @@ func TestReplacedPartitionDoesNotKeepTheNodesOtherGPUsFromUse(t *testing.T) {
 	s.follow(t, Build(n, Policy{}), []step{{partitions(1, "1g.10gb+me"), on("gpu-4f3a1b2c", "1g-10gb-me-6")}})
 	n.GPUs[0].MIG.Enabled = ptr(true)
 	n.GPUs[0].MIG.Instances = []inventory.MIGInstance{foreignInstance(n.GPUs[0], "1g.10gb+me", 0, 1)}
-	m := Build(n, Policy{Missing: []MissingPartition{{GPU: n.GPUs[0].UUID, Profile: "1g.10gb+me", Start: 6}}})
+	m := Build(n, Policy{Missing: []inventory.Partition{{GPU: n.GPUs[0].UUID, Profile: "1g.10gb+me", Start: 6}}})
 	s.follow(t, m, []step{
 		{gpus(1), on("gpu-0badcafe", "")},
 		{partitions(1, "1g.10gb+me"), on("gpu-4f3a1b2c", "1g-10gb-me-0")},

@@ -46,30 +46,13 @@ type Policy struct {
 	// domain if it is empty.
 	TaintDomain string
 
-	// Held are the partitions that hold claims on the node, and Missing those of
-	// them that somebody else destroyed. They are not a choice but what the driver
-	// knows beside the hardware: they are published for as long, whatever else is
-	// offered.
-	Held    []HeldPartition
-	Missing []MissingPartition
-}
-
-// HeldPartition is a partition that the driver made for a claim.
-type HeldPartition struct {
-	// GPU is the UUID of its GPU, Profile its MIG profile ("1g.10gb") and Start the
-	// first memory slice of its placement.
-	GPU, Profile string
-	Start        int
-	// GPUInstance is the id of its GPU instance.
-	GPUInstance int
-}
-
-// MissingPartition is a partition that the driver made for a claim, and that
-// somebody else destroyed.
-type MissingPartition struct {
-	// GPU, Profile and Start are as in [HeldPartition].
-	GPU, Profile string
-	Start        int
+	// Held are the partitions that the driver made for claims, with the id of the GPU
+	// instance that each is, and Missing those that somebody else destroyed. They are
+	// not a choice but what the driver knows beside the hardware: they are published
+	// for as long as claims hold them, whatever else is offered. A partition in both
+	// is missing.
+	Held    map[inventory.Partition]int
+	Missing []inventory.Partition
 }
 
 // claimedPartition is a partition of a GPU that holds a claim.
@@ -81,10 +64,10 @@ type claimedPartition struct {
 // claimedPartitions are those of one GPU, by the name of their device.
 func (p Policy) claimedPartitions(gpu Name, uuid string) map[Name]claimedPartition {
 	claimed := map[Name]claimedPartition{}
-	for _, held := range p.Held {
+	for held, instance := range p.Held {
 		if strings.EqualFold(held.GPU, uuid) {
 			name := Name{GPU: gpu.GPU, Profile: held.Profile, Start: held.Start}
-			claimed[name] = claimedPartition{instances: []int{held.GPUInstance}}
+			claimed[name] = claimedPartition{instances: []int{instance}}
 		}
 	}
 	for _, missing := range p.Missing {

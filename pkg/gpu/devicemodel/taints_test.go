@@ -44,12 +44,12 @@ func TestTaints(t *testing.T) {
 		}
 		return lines
 	}
-	held := []HeldPartition{{GPU: uuidA, Profile: "2g.12gb", Start: 2, GPUInstance: 4}, {GPU: uuidB, Profile: "2g.12gb", Start: 0, GPUInstance: 5}}
+	held := map[inventory.Partition]int{{GPU: uuidA, Profile: "2g.12gb", Start: 2}: 4, {GPU: uuidB, Profile: "2g.12gb", Start: 0}: 5}
 	for _, tc := range []struct {
 		name    string
 		problem string
 		xids    []inventory.XID
-		missing []MissingPartition
+		missing []inventory.Partition
 		want    []string
 	}{
 		{"all is well", "", nil, nil, nil},
@@ -62,8 +62,8 @@ func TestTaints(t *testing.T) {
 			"2g-12gb-2 example.com/unhealthy=xid-48:NoSchedule", "2g-12gb-2 example.com/unhealthy=xid-95:NoSchedule",
 		}},
 		{"of an instance that is nobody's", "", []inventory.XID{xid(94, 5)}, nil, nil},
-		{"a destroyed partition", "", nil, []MissingPartition{{GPU: uuidA, Profile: "2g.12gb+me", Start: 0}}, []string{"2g-12gb-me-0 example.com/missing=destroyed:NoSchedule"}},
-		{"a destroyed partition's old error", "", []inventory.XID{xid(94, 4)}, []MissingPartition{{GPU: uuidA, Profile: "2g.12gb", Start: 2}}, []string{"2g-12gb-2 example.com/missing=destroyed:NoSchedule"}},
+		{"a destroyed partition", "", nil, []inventory.Partition{{GPU: uuidA, Profile: "2g.12gb+me", Start: 0}}, []string{"2g-12gb-me-0 example.com/missing=destroyed:NoSchedule"}},
+		{"a destroyed partition's old error", "", []inventory.XID{xid(94, 4)}, []inventory.Partition{{GPU: uuidA, Profile: "2g.12gb", Start: 2}}, []string{"2g-12gb-2 example.com/missing=destroyed:NoSchedule"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			gpu := halves()
@@ -92,8 +92,8 @@ func TestProblemSaysAllThatIsWrong(t *testing.T) {
 	gpu.XIDs = []inventory.XID{{Code: 79}, {Code: 48}, {Code: 94, GPUInstance: ptr(4)}}
 	gpu.Problem = "the GPU is lost"
 	m := Build(node(gpu), Policy{
-		Held:    []HeldPartition{{GPU: uuidA, Profile: "2g.12gb", Start: 0, GPUInstance: 4}},
-		Missing: []MissingPartition{{GPU: uuidA, Profile: "2g.12gb", Start: 2}},
+		Held:    map[inventory.Partition]int{{GPU: uuidA, Profile: "2g.12gb", Start: 0}: 4},
+		Missing: []inventory.Partition{{GPU: uuidA, Profile: "2g.12gb", Start: 2}},
 	})
 	for device, parts := range map[string][]string{
 		"gpu-4f3a1b2c":               []string{"the GPU is lost; ", "Xid 48 on the GPU", "Xid 79 on the GPU"},
@@ -124,8 +124,8 @@ func TestTaintsKeepToTheLimitsOfTheAPI(t *testing.T) {
 	}
 	m := Build(node(gpu), Policy{
 		TaintDomain: "gpu.apportion.dev",
-		Held:        []HeldPartition{{GPU: uuidA, Profile: "2g.12gb", Start: 0, GPUInstance: 1}},
-		Missing:     []MissingPartition{{GPU: uuidA, Profile: "2g.12gb", Start: 2}},
+		Held:        map[inventory.Partition]int{{GPU: uuidA, Profile: "2g.12gb", Start: 0}: 1},
+		Missing:     []inventory.Partition{{GPU: uuidA, Profile: "2g.12gb", Start: 2}},
 	})
 	for _, d := range m.Devices {
 		if n := len(d.API.Taints); n == 0 || n > resourceapi.DeviceTaintsMaxLength {

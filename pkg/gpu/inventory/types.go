@@ -11,7 +11,10 @@
 // not know whether the hardware is real.
 package inventory
 
-import "context"
+import (
+	"context"
+	"fmt"
+)
 
 // Node is what is known of the GPUs of one node at one moment.
 type Node struct {
@@ -141,10 +144,31 @@ type MIGProfile struct {
 	Placements []MIGPlacement `json:"placements"`
 }
 
+// Partition names a partition: a MIG profile at a placement of a GPU. At one
+// place there is at most one instance of a profile, so the name is also the key by
+// which partitions are compared.
+type Partition struct {
+	// GPU is the UUID of the physical GPU.
+	GPU string
+	// Profile is the name of the MIG profile ([MIGProfile.Name]).
+	Profile string
+	// Start is the first memory slice of the placement.
+	Start int
+}
+
+func (p Partition) String() string {
+	return fmt.Sprintf("%s at %d of GPU %s", p.Profile, p.Start, p.GPU)
+}
+
 // MIGPlacement is a place among a GPU's memory slices.
 type MIGPlacement struct {
 	Start int `json:"start"`
 	Size  int `json:"size"`
+}
+
+// Overlaps says whether two places of one GPU share a memory slice.
+func (p MIGPlacement) Overlaps(q MIGPlacement) bool {
+	return p.Start < q.Start+q.Size && q.Start < p.Start+p.Size
 }
 
 // MIGInstance is a GPU instance that exists.

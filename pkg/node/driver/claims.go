@@ -169,7 +169,7 @@ func (d *Driver) resolve(name string) (prepare.Target, bool) {
 		target.Problem = "" // Preparing the claim makes it again.
 	}
 	if p := device.Partition; p != nil {
-		target.Placement = &prepare.Placement{Profile: p.Profile, Start: p.Start, Size: p.Size, Given: device.MIGDevice != ""}
+		target.Placement = &prepare.Placement{Profile: p.Profile, Start: p.Start, Size: device.Size, Given: device.MIGDevice != ""}
 	} else if capable := device.API.Attributes[devicemodel.AttributeMIGCapable].BoolValue; capable != nil {
 		target.Modes = *capable
 	}

@@ -193,7 +193,7 @@ func checkFractions(t *testing.T, node inventory.Node, model *devicemodel.Model)
 				Pool: "node-a", Device: device.API.Name, GPU: device.GPUUUID, ShareID: &share, Consumed: map[string]string{"memory": memory.String()},
 			}
 			if p := device.Partition; p != nil {
-				recorded.Placement = &prepare.Placement{Profile: p.Profile, Start: p.Start, Size: p.Size, Given: device.MIGDevice != ""}
+				recorded.Placement = &prepare.Placement{Profile: p.Profile, Start: p.Start, Size: device.Size, Given: device.MIGDevice != ""}
 				recorded.MIG = &mig.Instance{UUID: "MIG-given"}
 			}
 			record := &prepare.Record{Claim: prepare.ClaimRef{Namespace: "team", Name: "claim", UID: "c1"}, Devices: []prepare.Device{recorded}}

@@ -6,7 +6,6 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"apportion.dev/apportion/pkg/gpu/devicemodel"
 	"apportion.dev/apportion/pkg/gpu/inventory"
 	"apportion.dev/apportion/pkg/node/prepare"
 )
@@ -19,20 +18,21 @@ type ownedPartitions struct {
 	ours, lost []prepare.HeldPartition
 }
 
-func (o ownedPartitions) held() []devicemodel.HeldPartition {
-	var out []devicemodel.HeldPartition
+// held are the partitions that are ready, with the ids of their GPU instances.
+func (o ownedPartitions) held() map[inventory.Partition]int {
+	out := map[inventory.Partition]int{}
 	for _, p := range o.ours {
 		if p.Instance != nil {
-			out = append(out, devicemodel.HeldPartition{GPU: p.GPU, Profile: p.Placement.Profile, Start: p.Placement.Start, GPUInstance: p.Instance.GPUInstance})
+			out[p.Partition] = p.Instance.GPUInstance
 		}
 	}
 	return out
 }
 
-func (o ownedPartitions) missing() []devicemodel.MissingPartition {
-	var out []devicemodel.MissingPartition
+func (o ownedPartitions) missing() []inventory.Partition {
+	var out []inventory.Partition
 	for _, p := range o.lost {
-		out = append(out, devicemodel.MissingPartition{GPU: p.GPU, Profile: p.Placement.Profile, Start: p.Placement.Start})
+		out = append(out, p.Partition)
 	}
 	return out
 }
@@ -52,11 +52,11 @@ func (o ownedPartitions) foreignOnly(node inventory.Node) inventory.Node {
 // isInstance says whether an instance of the GPU is that partition: at the same
 // place with the same profile there is no other.
 func isInstance(gpu inventory.GPU, instance inventory.MIGInstance, p prepare.HeldPartition) bool {
-	if p.GPU != gpu.UUID || instance.Placement.Start != p.Placement.Start {
+	if p.GPU != gpu.UUID || instance.Placement.Start != p.Start {
 		return false
 	}
 	return slices.ContainsFunc(gpu.MIG.Profiles, func(profile inventory.MIGProfile) bool {
-		return profile.ID == instance.ProfileID && profile.Name == p.Placement.Profile
+		return profile.ID == instance.ProfileID && profile.Name == p.Profile
 	})
 }
 
@@ -77,7 +77,7 @@ func (d *Driver) ownedPartitions(ctx context.Context, node inventory.Node) owned
 func compare(node inventory.Node, before, after []prepare.HeldPartition) ownedPartitions {
 	o := ownedPartitions{ours: slices.Clone(after)}
 	for _, p := range before {
-		same := func(q prepare.HeldPartition) bool { return q.Device == p.Device }
+		same := func(q prepare.HeldPartition) bool { return q.Partition == p.Partition }
 		i := slices.IndexFunc(after, same)
 		if i < 0 {
 			o.ours = append(o.ours, p)
@@ -139,7 +139,7 @@ func (d *Driver) surprising(node inventory.Node, owned ownedPartitions) bool {
 		}
 	}
 	return slices.ContainsFunc(owned.ours, func(p prepare.HeldPartition) bool {
-		wasLost := slices.ContainsFunc(lost, func(q prepare.HeldPartition) bool { return q.Device == p.Device })
+		wasLost := slices.ContainsFunc(lost, func(q prepare.HeldPartition) bool { return q.Partition == p.Partition })
 		return p.Instance != nil && readable(node, p.GPU) && !exists(node, p) && !wasLost
 	})
 }
@@ -155,7 +155,7 @@ func (d *Driver) stillLost(node inventory.Node, owned ownedPartitions) []prepare
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(d.owned.lost), func(p prepare.HeldPartition) bool {
-		held := slices.ContainsFunc(owned.ours, func(q prepare.HeldPartition) bool { return q.Device == p.Device })
+		held := slices.ContainsFunc(owned.ours, func(q prepare.HeldPartition) bool { return q.Partition == p.Partition })
 		return !held || exists(node, p)
 	})
 }

@@ -308,9 +308,10 @@ func TestWithoutConsumableCapacityGPUsAreOfferedWhole(t *testing.T) {
 
 func TestWhosePartitionIsIt(t *testing.T) {
 	gpu := inventory.GPU{UUID: "GPU-a", MIG: inventory.MIG{Enabled: new(bool), Profiles: []inventory.MIGProfile{{Name: "1g.10gb", ID: 19}, {Name: "3g.40gb", ID: 9}}}}
-	place := func(start int) prepare.Placement { return prepare.Placement{Profile: "1g.10gb", Start: start, Size: 1} }
 	ready := func(start, id int) prepare.HeldPartition {
-		return prepare.HeldPartition{Device: string(rune('a' + start)), GPU: "GPU-a", Placement: place(start), Instance: &mig.Instance{GPUInstance: id}}
+		return prepare.HeldPartition{
+			Partition: inventory.Partition{GPU: "GPU-a", Profile: "1g.10gb", Start: start}, Instance: &mig.Instance{GPUInstance: id},
+		}
 	}
 	making := func(start int) prepare.HeldPartition {
 		p := ready(start, 0)
@@ -347,7 +348,7 @@ func TestWhosePartitionIsIt(t *testing.T) {
 				foreign = append(foreign, i.Placement.Start)
 			}
 			for _, p := range owned.lost {
-				lost = append(lost, p.Placement.Start)
+				lost = append(lost, p.Start)
 			}
 			if !slices.Equal(foreign, test.wantForeign) || !slices.Equal(lost, test.wantLost) {
 				t.Errorf("foreign at %v, lost at %v; want %v and %v", foreign, lost, test.wantForeign, test.wantLost)

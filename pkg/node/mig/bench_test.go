@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"apportion.dev/apportion/pkg/fake/fakegpu"
+	"apportion.dev/apportion/pkg/gpu/inventory"
 )
 
 // BenchmarkEnsureAndRemove measures a partition's calls on a fake machine, most of
@@ -27,7 +28,7 @@ func BenchmarkEnsureAndRemove(b *testing.B) {
 	if ret != 0 {
 		b.Fatal(ret)
 	}
-	manager, partition := New(library), Partition{GPU: uuid, Profile: "1g.10gb", Start: 6}
+	manager, partition := New(library), inventory.Partition{GPU: uuid, Profile: "1g.10gb", Start: 6}
 	for b.Loop() {
 		if _, err := manager.Ensure(b.Context(), partition); err != nil {
 			b.Fatal(err)

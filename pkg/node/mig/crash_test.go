@@ -8,6 +8,7 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"apportion.dev/apportion/pkg/fake/fakegpu"
+	"apportion.dev/apportion/pkg/gpu/inventory"
 )
 
 var errCrash = errors.New("crash")
@@ -33,28 +34,28 @@ func crashes(t *testing.T, f func()) (crashed bool) {
 type situation struct {
 	name    string
 	product string
-	prepare func(t *testing.T, m *fakegpu.Machine, p Partition)
+	prepare func(t *testing.T, m *fakegpu.Machine, p inventory.Partition)
 	other   string
 	// empty is the layout without the partition, before what it is at first.
 	empty, before string
 }
 
 var situations = []situation{
-	{"a whole GPU", "h100-sxm5-80gb", func(*testing.T, *fakegpu.Machine, Partition) {}, "", "off", "off"},
-	{"a GPU with another's partition", "h100-sxm5-80gb", func(t *testing.T, m *fakegpu.Machine, p Partition) {
+	{"a whole GPU", "h100-sxm5-80gb", func(*testing.T, *fakegpu.Machine, inventory.Partition) {}, "", "off", "off"},
+	{"a GPU with another's partition", "h100-sxm5-80gb", func(t *testing.T, m *fakegpu.Machine, p inventory.Partition) {
 		_, err := m.CreateMIG(p.GPU, "3g.40gb", 4)
 		must(t, err)
 	}, " 3g.40gb@4", "on", "on 3g.40gb@4"},
 	{"a half-made partition", "h100-sxm5-80gb", makeHalf, "", "off", "on 2g.20gb@2(half)"},
-	{"Ampere", "a100-sxm4-80gb", func(t *testing.T, m *fakegpu.Machine, p Partition) {
+	{"Ampere", "a100-sxm4-80gb", func(t *testing.T, m *fakegpu.Machine, p inventory.Partition) {
 		must(t, m.SetMIGMode(p.GPU, true))
 	}, "", "on", "on"},
 }
 
-func (s situation) machine(t *testing.T) (*fakegpu.Machine, Partition) {
+func (s situation) machine(t *testing.T) (*fakegpu.Machine, inventory.Partition) {
 	t.Helper()
 	m, uuids := newMachine(t, s.product)
-	p := Partition{uuids[0], "2g.20gb", 2}
+	p := inventory.Partition{GPU: uuids[0], Profile: "2g.20gb", Start: 2}
 	s.prepare(t, m, p)
 	return m, p
 }
@@ -63,16 +64,16 @@ func (s situation) withPartition() string    { return "on 2g.20gb@2" + s.other }
 func (s situation) withoutPartition() string { return s.empty + s.other }
 
 // operations are the calls that change something.
-var operations = map[string]func(t *testing.T, m *Manager, p Partition) error{
-	"Ensure": func(t *testing.T, m *Manager, p Partition) error {
+var operations = map[string]func(t *testing.T, m *Manager, p inventory.Partition) error{
+	"Ensure": func(t *testing.T, m *Manager, p inventory.Partition) error {
 		_, err := m.Ensure(t.Context(), p)
 		return err
 	},
-	"Remove": func(t *testing.T, m *Manager, p Partition) error { return m.Remove(t.Context(), p) },
+	"Remove": func(t *testing.T, m *Manager, p inventory.Partition) error { return m.Remove(t.Context(), p) },
 }
 
 // ready is a situation right before an operation: Remove has something to remove.
-func ready(t *testing.T, s situation, operation string) (*fakegpu.Machine, Partition) {
+func ready(t *testing.T, s situation, operation string) (*fakegpu.Machine, inventory.Partition) {
 	t.Helper()
 	m, p := s.machine(t)
 	if operation == "Remove" {

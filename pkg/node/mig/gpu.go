@@ -244,7 +244,7 @@ func (g *gpu) instancesOf(profile inventory.NamedMIGProfile) ([]gpuInstance, err
 }
 
 // find returns the GPU instance of the partition, nil if there is none.
-func (g *gpu) find(p Partition) (*gpuInstance, error) {
+func (g *gpu) find(p inventory.Partition) (*gpuInstance, error) {
 	profile, err := g.profile(p.Profile)
 	if err != nil {
 		return nil, err

@@ -27,7 +27,7 @@ func (u *undo) run() error {
 }
 
 // ensure makes the partition, or completes it.
-func (g *gpu) ensure(p Partition, done *undo) (Instance, error) {
+func (g *gpu) ensure(p inventory.Partition, done *undo) (Instance, error) {
 	if err := g.usable(); err != nil {
 		return Instance{}, err
 	}
@@ -110,13 +110,16 @@ func (g *gpu) whyNot(place nvml.GpuInstancePlacement, ret nvml.Return) error {
 		return errors.Join(err, listErr)
 	}
 	overlapping := slices.DeleteFunc(slices.Clone(instances), func(i gpuInstance) bool {
-		other := i.info.Placement
-		return other.Start+other.Size <= place.Start || place.Start+place.Size <= other.Start
+		return !placement(i.info.Placement).Overlaps(placement(place))
 	})
 	if len(overlapping) > 0 {
 		return fmt.Errorf("%w: its place is taken by %s, which somebody else made", err, names(overlapping))
 	}
 	return fmt.Errorf("%w: too little is left beside %s", err, names(instances))
+}
+
+func placement(p nvml.GpuInstancePlacement) inventory.MIGPlacement {
+	return inventory.MIGPlacement{Start: int(p.Start), Size: int(p.Size)}
 }
 
 // migDevice returns the MIG device of a compute instance.

@@ -19,20 +19,6 @@ import (
 	"apportion.dev/apportion/pkg/gpu/inventory"
 )
 
-// Partition names a partition: a MIG profile at a placement of a GPU.
-type Partition struct {
-	// GPU is the UUID of the physical GPU.
-	GPU string
-	// Profile is the MIG profile's name as pkg/gpu/inventory gives it ("1g.10gb+me").
-	Profile string
-	// Start is the first memory slice of the placement.
-	Start int
-}
-
-func (p Partition) String() string {
-	return fmt.Sprintf("%s at %d of GPU %s", p.Profile, p.Start, p.GPU)
-}
-
 // Instance is a partition that exists.
 type Instance struct {
 	// GPUInstance and ComputeInstance are NVML's ids on the GPU.
@@ -52,7 +38,7 @@ func New(lib nvml.Interface) *Manager { return &Manager{lib: lib} }
 // Ensure makes the partition unless it is there, with one compute instance that
 // fills it, and turns the GPU's MIG mode on if it is off and that takes no reset.
 // What it made itself it removes again if it fails.
-func (m *Manager) Ensure(ctx context.Context, p Partition) (instance Instance, err error) {
+func (m *Manager) Ensure(ctx context.Context, p inventory.Partition) (instance Instance, err error) {
 	err = m.withGPU(ctx, p.GPU, func(g *gpu) error {
 		var done undo
 		instance, err = g.ensure(p, &done)
@@ -70,7 +56,7 @@ func (m *Manager) Ensure(ctx context.Context, p Partition) (instance Instance, e
 
 // Find returns the partition if it is there and complete. A GPU that is not there
 // has no partitions.
-func (m *Manager) Find(ctx context.Context, p Partition) (instance Instance, found bool, err error) {
+func (m *Manager) Find(ctx context.Context, p inventory.Partition) (instance Instance, found bool, err error) {
 	err = m.withGPU(ctx, p.GPU, func(g *gpu) error {
 		if enabled, err := g.mode(); err != nil || !enabled {
 			return err
@@ -99,7 +85,7 @@ func (m *Manager) Find(ctx context.Context, p Partition) (instance Instance, fou
 // Remove destroys the partition, and turns the GPU's MIG mode off after its last
 // instance where that takes no reset and nothing keeps it on. It is no error if the
 // partition or its GPU is not there. It fails while processes run in the partition.
-func (m *Manager) Remove(ctx context.Context, p Partition) error {
+func (m *Manager) Remove(ctx context.Context, p inventory.Partition) error {
 	err := m.withGPU(ctx, p.GPU, func(g *gpu) error {
 		if enabled, err := g.mode(); err != nil || !enabled {
 			return err

@@ -96,7 +96,7 @@ func wantError(t *testing.T, err error, parts ...string) {
 }
 
 // makeHalf makes a GPU instance without a compute instance. It turns the mode on.
-func makeHalf(t *testing.T, m *fakegpu.Machine, p Partition) {
+func makeHalf(t *testing.T, m *fakegpu.Machine, p inventory.Partition) {
 	t.Helper()
 	must(t, m.SetMIGMode(p.GPU, true))
 	manager := New(&spy{Interface: m.NVML(), after: func(call string) {
@@ -124,7 +124,7 @@ func TestEveryPartitionOfEveryProduct(t *testing.T) {
 			}
 			for _, profile := range product.MIG.Profiles {
 				for _, start := range profile.Placements.Starts {
-					p := Partition{GPU: uuid, Profile: profile.Name, Start: start}
+					p := inventory.Partition{GPU: uuid, Profile: profile.Name, Start: start}
 					made, err := manager.Ensure(t.Context(), p)
 					must(t, err)
 					wantLayout(t, m, uuid, "with "+p.String(), fmt.Sprintf("on %s@%d", profile.Name, start))
@@ -153,7 +153,10 @@ func TestEveryPartitionOfEveryProduct(t *testing.T) {
 func TestPartitionsSideBySide(t *testing.T) {
 	m, uuids := newMachine(t, "h100-sxm5-80gb")
 	uuid, manager := uuids[0], New(m.NVML())
-	partitions := []Partition{{uuid, "1g.10gb", 6}, {uuid, "3g.40gb", 0}, {uuid, "1g.10gb+me", 4}, {uuid, "1g.10gb", 5}}
+	partitions := []inventory.Partition{
+		{GPU: uuid, Profile: "1g.10gb", Start: 6}, {GPU: uuid, Profile: "3g.40gb", Start: 0},
+		{GPU: uuid, Profile: "1g.10gb+me", Start: 4}, {GPU: uuid, Profile: "1g.10gb", Start: 5},
+	}
 	seen := map[string]bool{}
 	for _, p := range partitions {
 		made, err := manager.Ensure(t.Context(), p)
@@ -174,14 +177,14 @@ func TestSomebodyElsesInstancesAreNeverTouched(t *testing.T) {
 	for _, tc := range []struct {
 		name, profile string
 		start         int
-		ask           Partition
+		ask           inventory.Partition
 		parts         []string
 	}{
-		{"a larger one", "3g.40gb", 0, Partition{Profile: "1g.10gb", Start: 3}, []string{"taken by the 3g.40gb at 0 (GPU instance 1)"}},
-		{"a smaller one", "1g.10gb", 6, Partition{Profile: "3g.40gb", Start: 4}, []string{"taken by the 1g.10gb at 6"}},
-		{"another kind at the same place", "1g.10gb+me", 2, Partition{Profile: "1g.10gb", Start: 2}, []string{"taken by the 1g.10gb+me at 2"}},
-		{"the engines", "1g.10gb+me", 2, Partition{Profile: "1g.10gb+me", Start: 0}, []string{"too little is left", "1g.10gb+me at 2"}},
-		{"the same profile elsewhere", "2g.20gb", 2, Partition{Profile: "7g.80gb", Start: 0}, []string{"taken by the 2g.20gb at 2"}},
+		{"a larger one", "3g.40gb", 0, inventory.Partition{Profile: "1g.10gb", Start: 3}, []string{"taken by the 3g.40gb at 0 (GPU instance 1)"}},
+		{"a smaller one", "1g.10gb", 6, inventory.Partition{Profile: "3g.40gb", Start: 4}, []string{"taken by the 1g.10gb at 6"}},
+		{"another kind at the same place", "1g.10gb+me", 2, inventory.Partition{Profile: "1g.10gb", Start: 2}, []string{"taken by the 1g.10gb+me at 2"}},
+		{"the engines", "1g.10gb+me", 2, inventory.Partition{Profile: "1g.10gb+me", Start: 0}, []string{"too little is left", "1g.10gb+me at 2"}},
+		{"the same profile elsewhere", "2g.20gb", 2, inventory.Partition{Profile: "7g.80gb", Start: 0}, []string{"taken by the 2g.20gb at 2"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			m, uuids := newMachine(t, "h100-sxm5-80gb")
@@ -206,13 +209,13 @@ func TestWhatCannotBe(t *testing.T) {
 	m, uuids := newMachine(t, "h100-sxm5-80gb", "l4")
 	manager := New(m.NVML())
 	for _, tc := range []struct {
-		ask   Partition
+		ask   inventory.Partition
 		parts []string
 	}{
-		{Partition{uuids[0], "1g.5gb", 0}, []string{"no such MIG profile", "7g.80gb"}},
-		{Partition{uuids[0], "2g.20gb", 3}, []string{"cannot start at memory slice 3"}},
-		{Partition{uuids[1], "1g.10gb", 0}, []string{"cannot be partitioned"}},
-		{Partition{"GPU-none", "1g.10gb", 0}, []string{"not there"}},
+		{inventory.Partition{GPU: uuids[0], Profile: "1g.5gb", Start: 0}, []string{"no such MIG profile", "7g.80gb"}},
+		{inventory.Partition{GPU: uuids[0], Profile: "2g.20gb", Start: 3}, []string{"cannot start at memory slice 3"}},
+		{inventory.Partition{GPU: uuids[1], Profile: "1g.10gb", Start: 0}, []string{"cannot be partitioned"}},
+		{inventory.Partition{GPU: "GPU-none", Profile: "1g.10gb", Start: 0}, []string{"not there"}},
 	} {
 		_, err := manager.Ensure(t.Context(), tc.ask)
 		wantError(t, err, append(tc.parts, tc.ask.String())...)
@@ -224,7 +227,7 @@ func TestWhatCannotBe(t *testing.T) {
 	wantLayout(t, m, uuids[0], "afterwards", "off")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := manager.Ensure(ctx, Partition{uuids[0], "1g.10gb", 0})
+	_, err := manager.Ensure(ctx, inventory.Partition{GPU: uuids[0], Profile: "1g.10gb", Start: 0})
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("with an ended context: %v", err)
 	}
@@ -233,7 +236,7 @@ func TestWhatCannotBe(t *testing.T) {
 
 func TestAPartitionInUseStays(t *testing.T) {
 	m, uuids := newMachine(t, "h100-sxm5-80gb")
-	p, manager := Partition{uuids[0], "1g.10gb", 0}, New(m.NVML())
+	p, manager := inventory.Partition{GPU: uuids[0], Profile: "1g.10gb", Start: 0}, New(m.NVML())
 	made, err := manager.Ensure(t.Context(), p)
 	must(t, err)
 	must(t, m.SetLoad(p.GPU, fakegpu.Load{Processes: []fakegpu.Process{{PID: 7, MIGDevice: made.UUID}}}))
@@ -251,7 +254,7 @@ func TestAPartitionInUseStays(t *testing.T) {
 func TestAHalfPartitionIsCompletedOrRemoved(t *testing.T) {
 	for _, remove := range []bool{false, true} {
 		m, uuids := newMachine(t, "h100-sxm5-80gb")
-		p, manager := Partition{uuids[0], "2g.20gb", 4}, New(m.NVML())
+		p, manager := inventory.Partition{GPU: uuids[0], Profile: "2g.20gb", Start: 4}, New(m.NVML())
 		makeHalf(t, m, p)
 		wantLayout(t, m, p.GPU, "at first", "on 2g.20gb@4(half)")
 		if _, found, err := manager.Find(t.Context(), p); found || err != nil {
@@ -271,7 +274,7 @@ func TestAHalfPartitionIsCompletedOrRemoved(t *testing.T) {
 // A GPU instance that an administrator divided among two compute instances.
 func TestADividedInstanceIsNoPartition(t *testing.T) {
 	m, uuids := newMachine(t, "h100-sxm5-80gb")
-	p, lib := Partition{uuids[0], "3g.40gb", 4}, m.NVML()
+	p, lib := inventory.Partition{GPU: uuids[0], Profile: "3g.40gb", Start: 4}, m.NVML()
 	makeHalf(t, m, p)
 	if ret := lib.Init(); ret != nvml.SUCCESS {
 		t.Fatal(ret)
@@ -302,7 +305,7 @@ func TestGPUsAtOnce(t *testing.T) {
 	for _, uuid := range uuids {
 		wg.Go(func() {
 			for start := range 3 {
-				p := Partition{uuid, "1g.10gb", start}
+				p := inventory.Partition{GPU: uuid, Profile: "1g.10gb", Start: start}
 				if _, err := manager.Ensure(t.Context(), p); err != nil {
 					t.Error(err)
 				}

@@ -8,6 +8,7 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"apportion.dev/apportion/pkg/fake/fakegpu"
+	"apportion.dev/apportion/pkg/gpu/inventory"
 )
 
 // On Ampere the mode is the administrator's: a change takes a reset.
@@ -15,7 +16,7 @@ func TestAmpereKeepsItsMode(t *testing.T) {
 	for _, product := range []string{"a100-sxm4-40gb", "a30"} {
 		m, uuids := newMachine(t, product)
 		uuid, manager := uuids[0], New(m.NVML())
-		p := Partition{uuid, map[string]string{"a30": "1g.6gb", "a100-sxm4-40gb": "1g.5gb"}[product], 1}
+		p := inventory.Partition{GPU: uuid, Profile: map[string]string{"a30": "1g.6gb", "a100-sxm4-40gb": "1g.5gb"}[product], Start: 1}
 		must(t, manager.EnsureWhole(t.Context(), uuid))
 		_, err := manager.Ensure(t.Context(), p)
 		wantError(t, err, "takes a reset", "nvidia-smi -i "+uuid+" -mig 1")
@@ -47,7 +48,7 @@ func TestWholeGPUs(t *testing.T) {
 func TestAGPUInUseByMonitoringStaysInMIGModeUntilItIsNeededWhole(t *testing.T) {
 	m, uuids := newMachine(t, "h100-sxm5-80gb")
 	uuid, manager := uuids[0], New(m.NVML())
-	p := Partition{uuid, "1g.10gb", 0}
+	p := inventory.Partition{GPU: uuid, Profile: "1g.10gb", Start: 0}
 	monitoring := fakegpu.Load{Processes: []fakegpu.Process{{PID: 7}}}
 
 	must(t, m.SetLoad(uuid, monitoring))
@@ -72,7 +73,7 @@ func TestAGPUInUseByMonitoringStaysInMIGModeUntilItIsNeededWhole(t *testing.T) {
 func TestAClaimEndsThoughNVMLDoesNotSayWhetherTheGPUIsEmpty(t *testing.T) {
 	m, uuids := newMachine(t, "h100-sxm5-80gb")
 	uuid := uuids[0]
-	p := Partition{uuid, "1g.10gb", 0}
+	p := inventory.Partition{GPU: uuid, Profile: "1g.10gb", Start: 0}
 	_, err := New(m.NVML()).Ensure(t.Context(), p)
 	must(t, err)
 	// Of all profiles only that of the partition can be read.
@@ -130,7 +131,7 @@ func (d pendingDevice) SetMigMode(mode int) (nvml.Return, nvml.Return) {
 func TestAPendingModeIsTakenBack(t *testing.T) {
 	m, uuids := newMachine(t, "h100-sxm5-80gb")
 	lib := &pendingLibrary{Interface: m.NVML()}
-	_, err := New(lib).Ensure(t.Context(), Partition{uuids[0], "1g.10gb", 0})
+	_, err := New(lib).Ensure(t.Context(), inventory.Partition{GPU: uuids[0], Profile: "1g.10gb", Start: 0})
 	wantError(t, err, "change the MIG mode", "stop what uses the GPU")
 	if want := []int{nvml.DEVICE_MIG_ENABLE, nvml.DEVICE_MIG_DISABLE}; !slices.Equal(lib.asked, want) {
 		t.Errorf("asked for the modes %v, want %v", lib.asked, want)
@@ -157,7 +158,7 @@ func TestAGPUThatIsGoneHasNoPartitions(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			m, uuids := newMachine(t, "h100-sxm5-80gb", "h100-sxm5-80gb")
-			p, manager := Partition{uuids[0], "1g.10gb", 0}, New(m.NVML())
+			p, manager := inventory.Partition{GPU: uuids[0], Profile: "1g.10gb", Start: 0}, New(m.NVML())
 			_, err := manager.Ensure(t.Context(), p)
 			must(t, err)
 			must(t, tc.spoil(m, p.GPU))
@@ -182,11 +183,11 @@ func TestALostNeighbourDoesNotMatter(t *testing.T) {
 		return nvml.SUCCESS
 	}}
 	must(t, m.LoseGPU(uuids[0]))
-	p := Partition{uuids[1], "1g.10gb", 0}
+	p := inventory.Partition{GPU: uuids[1], Profile: "1g.10gb", Start: 0}
 	_, err := New(lib).Ensure(t.Context(), p)
 	must(t, err)
 	must(t, New(lib).Remove(t.Context(), p))
-	_, err = New(lib).Ensure(t.Context(), Partition{uuids[0], "1g.10gb", 0})
+	_, err = New(lib).Ensure(t.Context(), inventory.Partition{GPU: uuids[0], Profile: "1g.10gb", Start: 0})
 	if !errors.Is(err, nvml.ERROR_GPU_IS_LOST) {
 		t.Errorf("on the lost GPU: %v", err)
 	}
@@ -195,7 +196,7 @@ func TestALostNeighbourDoesNotMatter(t *testing.T) {
 // A call of a missing function would end the process.
 func TestOldLibraries(t *testing.T) {
 	m, uuids := newMachine(t, "h100-sxm5-80gb")
-	p, manager := Partition{uuids[0], "1g.10gb", 0}, New(m.NVML())
+	p, manager := inventory.Partition{GPU: uuids[0], Profile: "1g.10gb", Start: 0}, New(m.NVML())
 	must(t, m.HideSymbols("nvmlDeviceCreateGpuInstanceWithPlacement"))
 	_, err := manager.Ensure(t.Context(), p)
 	wantError(t, err, "too old", "nvmlDeviceCreateGpuInstanceWithPlacement")

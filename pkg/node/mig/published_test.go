@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"apportion.dev/apportion/pkg/gpu/devicemodel"
+	"apportion.dev/apportion/pkg/gpu/inventory"
 )
 
 // What is published can be had, and what is refused is not published: also where
@@ -40,7 +41,7 @@ func TestAPartitionIsNotPublishedThatPrepareRefuses(t *testing.T) {
 			if err := manager.EnsureWhole(t.Context(), uuid); (err == nil) != tc.whole {
 				t.Errorf("using the GPU whole: %v, want success %t", err, tc.whole)
 			}
-			if _, err := manager.Ensure(t.Context(), Partition{uuid, tc.profile, 2}); (err == nil) != tc.published {
+			if _, err := manager.Ensure(t.Context(), inventory.Partition{GPU: uuid, Profile: tc.profile, Start: 2}); (err == nil) != tc.published {
 				t.Errorf("making the partition: %v, want success %t", err, tc.published)
 			}
 		})

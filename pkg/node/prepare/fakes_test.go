@@ -11,19 +11,20 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"tags.cncf.io/container-device-interface/specs-go"
 
+	"apportion.dev/apportion/pkg/gpu/inventory"
 	"apportion.dev/apportion/pkg/node/mig"
 )
 
 // fakePartitions is the MIG layout of a node whose GPUs all can be partitioned.
 type fakePartitions struct {
 	mu        sync.Mutex
-	instances map[mig.Partition]mig.Instance
+	instances map[inventory.Partition]mig.Instance
 	made      int
 	// failEnsure makes the next Ensures fail after they made the partition.
 	failEnsure error
 }
 
-func (f *fakePartitions) Ensure(_ context.Context, p mig.Partition) (mig.Instance, error) {
+func (f *fakePartitions) Ensure(_ context.Context, p inventory.Partition) (mig.Instance, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if _, ok := f.instances[p]; !ok {
@@ -33,14 +34,14 @@ func (f *fakePartitions) Ensure(_ context.Context, p mig.Partition) (mig.Instanc
 	return f.instances[p], f.failEnsure
 }
 
-func (f *fakePartitions) Find(_ context.Context, p mig.Partition) (mig.Instance, bool, error) {
+func (f *fakePartitions) Find(_ context.Context, p inventory.Partition) (mig.Instance, bool, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	instance, ok := f.instances[p]
 	return instance, ok, nil
 }
 
-func (f *fakePartitions) Remove(_ context.Context, p mig.Partition) error {
+func (f *fakePartitions) Remove(_ context.Context, p inventory.Partition) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.instances, p)

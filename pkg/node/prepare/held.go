@@ -8,14 +8,13 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"apportion.dev/apportion/pkg/gpu/inventory"
 	"apportion.dev/apportion/pkg/node/mig"
 )
 
 // HeldPartition is a partition that claims made, as their records say.
 type HeldPartition struct {
-	// Device is its name, GPU the UUID of the physical GPU it lies on.
-	Device, GPU string
-	Placement   Placement
+	inventory.Partition
 	// Instance is nil while the partition is being made or removed.
 	Instance *mig.Instance
 }
@@ -27,25 +26,24 @@ func (p *Preparer) Held() ([]HeldPartition, error) {
 	if err != nil {
 		return nil, err
 	}
-	byDevice := map[string]HeldPartition{}
+	made := map[inventory.Partition]*mig.Instance{}
 	for _, r := range records {
 		for _, d := range r.Devices {
-			if !d.onDemand() || byDevice[d.Device].Instance != nil {
+			if !d.onDemand() || made[d.partition()] != nil {
 				continue
 			}
-			held := HeldPartition{Device: d.Device, GPU: d.GPU, Placement: *d.Placement}
+			made[d.partition()] = nil
 			if r.State == Prepared && !p.undoing.has(r.Claim.UID) {
-				held.Instance = d.MIG
+				made[d.partition()] = d.MIG
 			}
-			byDevice[d.Device] = held
 		}
 	}
 	var out []HeldPartition
-	for _, held := range byDevice {
-		out = append(out, held)
+	for partition, instance := range made {
+		out = append(out, HeldPartition{partition, instance})
 	}
 	slices.SortFunc(out, func(a, b HeldPartition) int {
-		return cmp.Or(strings.Compare(a.GPU, b.GPU), cmp.Compare(a.Placement.Start, b.Placement.Start), strings.Compare(a.Device, b.Device))
+		return cmp.Or(strings.Compare(a.GPU, b.GPU), cmp.Compare(a.Start, b.Start), strings.Compare(a.Profile, b.Profile))
 	})
 	return out, nil
 }

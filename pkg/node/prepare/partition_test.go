@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/utils/ptr"
 
+	"apportion.dev/apportion/pkg/gpu/inventory"
 	"apportion.dev/apportion/pkg/node/mig"
 )
 
@@ -50,7 +51,7 @@ func TestPartitionIsMadeAndDestroyedWithItsClaim(t *testing.T) {
 	// Another process reads the same from the record.
 	n.start(t, dir, "boot-1")
 	held, err := n.Held()
-	if err != nil || len(held) != 1 || held[0].Device != "gpu-a-mig-3g-20gb-0" || held[0].Instance.UUID != "MIG-1" {
+	if err != nil || len(held) != 1 || held[0].Partition != (inventory.Partition{GPU: "GPU-a", Profile: "3g.20gb", Start: 0}) || held[0].Instance.UUID != "MIG-1" {
 		t.Fatalf("held are %+v, %v", held, err)
 	}
 	if again := n.mustPrepare(t, claim("1", share("gpu-a-mig-3g-20gb-0", "s1", "20Gi"))); again[0].MIG.UUID != "MIG-1" {
@@ -172,8 +173,8 @@ func TestAKilledPreparesPartitionIsRemovedAtTheStart(t *testing.T) {
 		`"device":"gpu-a"`, `"device":"gpu-a-mig-3g-20gb-0","placement":{"profile":"3g.20gb","start":0,"size":4}`,
 	).Replace(preparingRecord))
 	n := newMIGNode(t, dir)
-	n.mig.instances[mig.Partition{GPU: "GPU-a", Profile: "3g.20gb", Start: 0}] = mig.Instance{UUID: "MIG-orphan"}
-	n.mig.instances[mig.Partition{GPU: "GPU-a", Profile: "3g.20gb", Start: 4}] = mig.Instance{UUID: "MIG-admin"}
+	n.mig.instances[inventory.Partition{GPU: "GPU-a", Profile: "3g.20gb", Start: 0}] = mig.Instance{UUID: "MIG-orphan"}
+	n.mig.instances[inventory.Partition{GPU: "GPU-a", Profile: "3g.20gb", Start: 4}] = mig.Instance{UUID: "MIG-admin"}
 	if err := n.Reconcile(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -187,7 +188,7 @@ func TestAdministratorsPartitionIsUsedAndKept(t *testing.T) {
 	n.targets["gpu-a-mig-3g-20gb-4"] = Target{
 		GPU: "GPU-a", MIGDevice: "MIG-admin", Placement: &Placement{Profile: "3g.20gb", Start: 4, Size: 4, Given: true},
 	}
-	n.mig.instances[mig.Partition{GPU: "GPU-a", Profile: "3g.20gb", Start: 4}] = mig.Instance{UUID: "MIG-admin"}
+	n.mig.instances[inventory.Partition{GPU: "GPU-a", Profile: "3g.20gb", Start: 4}] = mig.Instance{UUID: "MIG-admin"}
 	n.mustPrepare(t, claim("1", result("gpu-a-mig-3g-20gb-4")))
 	if got := n.specs.of("1"); len(got) != 1 || got[0] != "1-gpu-a-mig-3g-20gb-4=MIG-admin" {
 		t.Errorf("spec is %q", got)
@@ -271,7 +272,7 @@ type removal struct {
 	then func()
 }
 
-func (r removal) Remove(ctx context.Context, p mig.Partition) error {
+func (r removal) Remove(ctx context.Context, p inventory.Partition) error {
 	defer r.then()
 	return r.fakePartitions.Remove(ctx, p)
 }

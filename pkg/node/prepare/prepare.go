@@ -25,6 +25,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"tags.cncf.io/container-device-interface/specs-go"
 
+	"apportion.dev/apportion/pkg/gpu/inventory"
 	"apportion.dev/apportion/pkg/node/cdi"
 	"apportion.dev/apportion/pkg/node/mig"
 )
@@ -62,9 +63,9 @@ type Specs interface {
 
 // Partitions makes and removes MIG partitions; *mig.Manager does.
 type Partitions interface {
-	Ensure(ctx context.Context, p mig.Partition) (mig.Instance, error)
-	Find(ctx context.Context, p mig.Partition) (mig.Instance, bool, error)
-	Remove(ctx context.Context, p mig.Partition) error
+	Ensure(ctx context.Context, p inventory.Partition) (mig.Instance, error)
+	Find(ctx context.Context, p inventory.Partition) (mig.Instance, bool, error)
+	Remove(ctx context.Context, p inventory.Partition) error
 	EnsureWhole(ctx context.Context, gpu string) error
 }
 

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
+	"apportion.dev/apportion/pkg/gpu/inventory"
 	"apportion.dev/apportion/pkg/node/cdi"
 	"apportion.dev/apportion/pkg/node/mig"
 )
@@ -114,7 +115,7 @@ func newNode(t *testing.T, dir string) *node {
 	t.Helper()
 	n := &node{
 		specs:  &fakeSpecs{specs: map[types.UID][]string{}},
-		mig:    &fakePartitions{instances: map[mig.Partition]mig.Instance{}},
+		mig:    &fakePartitions{instances: map[inventory.Partition]mig.Instance{}},
 		mps:    &fakeCompute{users: map[string]bool{}},
 		slices: &fakeTimeSlices{of: map[string]string{}},
 		driver: "580.95.05",

@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"apportion.dev/apportion/pkg/gpu/inventory"
 	"apportion.dev/apportion/pkg/node/mig"
 )
 
@@ -130,9 +131,9 @@ func (d Device) onDemand() bool {
 // given says whether the device is a partition that an administrator made.
 func (d Device) given() bool { return d.Placement != nil && d.Placement.Given && d.MIG != nil }
 
-// partition names a partition to pkg/node/mig.
-func (d Device) partition() mig.Partition {
-	return mig.Partition{GPU: d.GPU, Profile: d.Placement.Profile, Start: d.Placement.Start}
+// partition names the partition that the device is.
+func (d Device) partition() inventory.Partition {
+	return inventory.Partition{GPU: d.GPU, Profile: d.Placement.Profile, Start: d.Placement.Start}
 }
 
 // visible is the UUID of the GPU or MIG device that a container gets.
