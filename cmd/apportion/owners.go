@@ -1,16 +1,15 @@
 package main
 
 import (
-	"context"
-	"errors"
-	"fmt"
 	"io"
+	"os"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
-	"apportion.dev/apportion/pkg/ownership"
+	"apportion.dev/apportion/pkg/ownership/report"
 )
 
 // ownersOptions are the flags of "owners".
@@ -27,9 +26,7 @@ type ownersOptions struct {
 	output     *outputFlag
 	watch      bool
 
-	// podNamespace and podName are --pod taken apart; the namespace may be empty.
-	podNamespace, podName string
-	// program is how the program is called, for hints.
+	// program is what the program is called, for hints.
 	program string
 	surroundings
 }
@@ -39,7 +36,7 @@ type surroundings struct {
 	// connect makes the clients of the cluster that the flags name.
 	connect func(kubeconfig, context string) (*clients, error)
 	// dial makes a client of the ownership service behind a socket.
-	dial func(socket string) (nodeClient, error)
+	dial func(socket string) (report.NodeClient, error)
 	now  func() time.Time
 	// terminal gives the size of the terminal to which is written, in characters;
 	// ok is false for what is none.
@@ -48,15 +45,15 @@ type surroundings struct {
 
 func newOwnersCommand(name string) *cobra.Command {
 	return newOwnersCommandIn(name, surroundings{
-		connect: connect, dial: dialNode, now: time.Now, terminal: terminalSize,
+		connect: connect, dial: report.DialNode, now: time.Now, terminal: terminalSize,
 	})
 }
 
 func newOwnersCommandIn(name string, s surroundings) *cobra.Command {
 	o := &ownersOptions{
 		program: name, surroundings: s,
-		output: newOutputFlag("table", "wide", "json", "yaml"),
-		by:     &outputFlag{allowed: []string{byNamespace, byWorkload, byNode}},
+		output: newOutputFlag(report.Table, report.Wide, report.JSON, report.YAML),
+		by:     &outputFlag{allowed: []string{report.ByNamespace, report.ByWorkload, report.ByNode}},
 	}
 	cmd := &cobra.Command{
 		Use:   "owners",
@@ -124,9 +121,7 @@ func (o *ownersOptions) complete(cmd *cobra.Command) error {
 }
 
 func (o *ownersOptions) completePod() error {
-	o.podName = o.pod
 	if namespace, name, qualified := strings.Cut(o.pod, "/"); qualified {
-		o.podNamespace, o.podName = namespace, name
 		if namespace == "" || name == "" || strings.Contains(name, "/") {
 			return usagef("--pod %q is neither a name nor namespace/name", o.pod)
 		}
@@ -136,115 +131,45 @@ func (o *ownersOptions) completePod() error {
 		// Nothing else need be read.
 		o.namespace = namespace
 	}
-	o.podNamespace = o.namespace
 	return nil
 }
 
-// source is where is known who holds what.
-type source interface {
-	// read gives what holds now.
-	read(ctx context.Context) (view, error)
-	// follow calls show with what holds now, and again whenever it may have changed,
-	// one call after the other, until the context ends, or show or the source fails.
-	follow(ctx context.Context, show func(view) error) error
+func (o *ownersOptions) run(cmd *cobra.Command) error {
+	options := &report.Options{
+		Driver: o.driverName, Namespace: o.namespace, Node: o.node, Pod: o.pod, GPU: o.gpu,
+		By: o.by.value, Output: o.output.value, Program: o.program, Now: o.now, Terminal: o.terminal,
+	}
+	source, err := o.source(options)
+	if err != nil {
+		return err
+	}
+	if o.watch {
+		return options.Watch(cmd.Context(), source, cmd.OutOrStdout())
+	}
+	return options.Show(cmd.Context(), source, cmd.OutOrStdout(), cmd.ErrOrStderr())
 }
 
-// view is who holds what at one moment.
-type view struct {
-	// owners are those of the driver, the namespace and the node that were asked for.
-	owners []ownership.Owner
-	// hardware is nil where what there is in GPUs is not known.
-	hardware *hardware
-	// partial is true if others may hold something of the same hardware.
-	partial bool
-	// hasPod says whether a pod is there; nil where that is not known.
-	hasPod func(namespace, name string) bool
-	// problem says why something may be stale or missing, empty if nothing is.
-	problem string
-}
-
-func (o *ownersOptions) source() (source, error) {
+func (o *ownersOptions) source(options *report.Options) (report.Source, error) {
 	if o.socket != "" {
 		client, err := o.dial(o.socket)
 		if err != nil {
 			return nil, err
 		}
-		return &nodeSource{client: client, socket: o.socket, namespace: o.namespace}, nil
+		return &report.Node{Client: client, Socket: o.socket, Namespace: o.namespace}, nil
 	}
 	clients, err := o.connect(o.kubeconfig, o.context)
 	if err != nil {
 		return nil, err
 	}
-	return &clusterSource{
-		clients: clients, driver: o.driverName, namespace: o.namespace, node: o.node,
-		// Who made a pod's maker is asked for where it is shown.
-		workloads: o.by.value == byWorkload || o.output.value != "table",
-	}, nil
+	return &report.Cluster{Typed: clients.typed, Metadata: clients.metadata, Options: options}, nil
 }
 
-func (o *ownersOptions) run(cmd *cobra.Command) error {
-	source, err := o.source()
-	if err != nil {
-		return err
+// terminalSize is [surroundings.terminal].
+func terminalSize(out io.Writer) (width, height int, ok bool) {
+	file, isFile := out.(*os.File)
+	if !isFile {
+		return 0, 0, false
 	}
-	if o.watch {
-		shown := &screen{options: o, out: cmd.OutOrStdout()}
-		shown.width, shown.height, shown.terminal = o.terminal(shown.out)
-		err := source.follow(cmd.Context(), shown.show)
-		if errors.Is(err, context.Canceled) && cmd.Context().Err() != nil {
-			return nil // That is how a watch ends.
-		}
-		return err
-	}
-	v, err := source.read(cmd.Context())
-	if err != nil {
-		return err
-	}
-	return o.showOnce(cmd, v)
-}
-
-// showOnce prints what there is, and on stderr what else there is to say, so that
-// stdout has the table alone.
-func (o *ownersOptions) showOnce(cmd *cobra.Command, v view) error {
-	owners := o.selected(v)
-	if len(owners) == 0 {
-		if err := o.checkNames(v); err != nil {
-			return err
-		}
-	}
-	width, _, _ := o.terminal(cmd.OutOrStdout())
-	if err := o.render(cmd.OutOrStdout(), v, o.now(), width); err != nil {
-		return err
-	}
-	notes := []string{o.problem(v)}
-	if len(owners) == 0 && o.forPeople() && o.by.value == "" {
-		notes = append(notes, o.nothing())
-	}
-	for _, note := range notes {
-		if note == "" {
-			continue
-		}
-		if _, err := fmt.Fprintln(cmd.ErrOrStderr(), visible(note)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// forPeople is false for the forms that programs read.
-func (o *ownersOptions) forPeople() bool {
-	return o.output.value == "table" || o.output.value == "wide"
-}
-
-// nothing says that there is nothing to show.
-func (o *ownersOptions) nothing() string {
-	switch {
-	case o.pod != "":
-		return fmt.Sprintf("Pod %s holds no GPU", o.pod)
-	case o.gpu != "":
-		return fmt.Sprintf("Nobody holds %s", o.gpu)
-	case o.namespace != "":
-		return fmt.Sprintf("Nobody holds a GPU in namespace %s", o.namespace)
-	}
-	return "Nobody holds a GPU"
+	width, height, err := term.GetSize(int(file.Fd()))
+	return width, height, err == nil
 }

@@ -21,6 +21,8 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	metadatafake "k8s.io/client-go/metadata/fake"
 	"sigs.k8s.io/yaml"
+
+	"apportion.dev/apportion/pkg/ownership/report"
 )
 
 // noon is when the tests happen.
@@ -180,7 +182,7 @@ func fakeMetadata(t *testing.T, objects ...runtime.Object) *metadatafake.FakeMet
 func around(c *clients) surroundings {
 	return surroundings{
 		connect:  func(_, _ string) (*clients, error) { return c, nil },
-		dial:     func(string) (nodeClient, error) { return nil, errors.New("no socket here") },
+		dial:     func(string) (report.NodeClient, error) { return nil, errors.New("no socket here") },
 		now:      func() time.Time { return noon },
 		terminal: func(io.Writer) (int, int, bool) { return 0, 0, false },
 	}
@@ -300,7 +302,7 @@ node-a  gpu-4f3a1b2c
 
 func TestOwnersAsJSONAndYAML(t *testing.T) {
 	s := around(fakeCluster(t, testObjects()...))
-	var fromJSON, fromYAML ownerList
+	var fromJSON, fromYAML report.List
 	text, _ := printed(t, s, "-o", "json")
 	if err := json.Unmarshal([]byte(text), &fromJSON); err != nil {
 		t.Fatal(err)

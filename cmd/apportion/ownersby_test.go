@@ -2,12 +2,13 @@ package main
 
 import (
 	"encoding/json"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"apportion.dev/apportion/pkg/ownership/report"
 )
 
 func TestOwnersByNamespace(t *testing.T) {
@@ -108,18 +109,18 @@ TOTAL    3      0.625   -      20.8%   2        1
 
 func TestOwnersByAsJSON(t *testing.T) {
 	text, _ := printed(t, around(fakeCluster(t, testObjects()...)), "--by", "node", "-o", "json")
-	var got usage
+	var got report.Usage
 	if err := json.Unmarshal([]byte(text), &got); err != nil {
 		t.Fatal(err)
 	}
-	want := usage{
+	want := report.Usage{
 		By: "node", GPUs: new(3), Used: 1.875, Free: new(1.125),
-		Groups: []usageGroup{
+		Groups: []report.Group{
 			{Node: "node-a", GPUs: new(2), Used: 0.875, Free: new(1.125), Share: new(0.4375), Claims: 4, Pods: 4},
 			{Node: "node-b", GPUs: new(1), Used: 1, Free: new(0.0), Share: new(1.0), Claims: 1, Pods: 1},
 		},
 	}
-	if diff := cmp.Diff(want, got, cmp.AllowUnexported(usage{})); diff != "" {
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(report.Usage{})); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -155,48 +156,6 @@ TOTAL    2      0.25   1.75   12.5%   2        0
 `)
 	if want := "Not counted, as it is not known which part of a GPU they are: node-b/gpu-dddddddd\n"; stderr != want {
 		t.Errorf("stderr: %q", stderr)
-	}
-}
-
-func TestHardware(t *testing.T) {
-	generation := func(slice *resourceapi.ResourceSlice, generation, count int64) *resourceapi.ResourceSlice {
-		slice.Spec.Pool.Generation, slice.Spec.Pool.ResourceSliceCount = generation, count
-		return slice
-	}
-	foreign := sliceOf("node-a", gpuDevice("gpu-9", "GPU-9", "1Gi"))
-	foreign.Spec.Driver = "gpu.example.com"
-	a, b := gpuDevice("gpu-4f3a1b2c", uuidA, "40Gi"), gpuDevice("gpu-0badcafe", uuidB, "40Gi")
-	pool := sliceOf("pool-x", b)
-	pool.Spec.NodeName = new("node-x")
-	for name, test := range map[string]struct {
-		slices []*resourceapi.ResourceSlice
-		want   string
-	}{
-		"none":                          {nil, ""},
-		"another driver's":              {[]*resourceapi.ResourceSlice{foreign}, ""},
-		"two nodes":                     {[]*resourceapi.ResourceSlice{sliceOf("node-b", b), sliceOf("node-a", a)}, "node-a/gpu-4f3a1b2c node-b/gpu-0badcafe"},
-		"a pool with a name of its own": {[]*resourceapi.ResourceSlice{pool}, "node-x/gpu-0badcafe"},
-		"a removed GPU": {[]*resourceapi.ResourceSlice{
-			generation(sliceOf("node-a", a), 2, 1), generation(sliceOf("node-a", a, b), 1, 1)}, "node-a/gpu-4f3a1b2c"},
-		"a new generation that is not complete": {[]*resourceapi.ResourceSlice{
-			generation(sliceOf("node-a", a), 2, 2), generation(sliceOf("node-a", a, b), 1, 1)}, "node-a/gpu-0badcafe node-a/gpu-4f3a1b2c"},
-		"partitions that an administrator made": {[]*resourceapi.ResourceSlice{sliceOf("node-a",
-			partitionDevice("gpu-0badcafe-mig-1g-5gb-0", "gpu-0badcafe", uuidB, "1g.5gb", "4864Mi", 1),
-			partitionDevice("gpu-0badcafe-mig-1g-5gb-1", "gpu-0badcafe", uuidB, "1g.5gb", "4864Mi", 1))}, "node-a/gpu-0badcafe"},
-		"another driver's names": {[]*resourceapi.ResourceSlice{sliceOf("node-a",
-			gpuDevice("gpu-0", uuidA, "40Gi"), partitionDevice("gpu-0-mig-9-0-1", "gpu-0", uuidA, "1g.5gb", "4864Mi", 1),
-			partitionDevice("gpu-1-mig-9-0-1", "gpu-1", uuidB, "1g.5gb", "4864Mi", 1))}, "node-a/" + uuidB + " node-a/gpu-0"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			h := newHardware(test.slices, testDriver)
-			var got []string
-			for _, gpu := range h.gpus {
-				got = append(got, h.nodeOf(gpu.pool)+"/"+gpu.name)
-			}
-			if strings.Join(got, " ") != test.want {
-				t.Errorf("GPUs are %s, want %s", got, test.want)
-			}
-		})
 	}
 }
 

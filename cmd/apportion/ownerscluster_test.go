@@ -11,8 +11,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -62,7 +60,9 @@ func TestClusterErrorsAreOneLineWithTheWayOut(t *testing.T) {
 	}
 }
 
-// Who may only read a namespace sees what it holds, and is told what is missing.
+const noSlices = "You may not read resourceslices, so what is free and GPUs' UUIDs are not known"
+
+// A user who may only read a namespace sees what it holds, and is told what is missing.
 func TestOwnersOfANamespaceWithoutTheRightToListSlices(t *testing.T) {
 	c := fakeCluster(t, testObjects()...)
 	forbid(c, "list", "resourceslices")
@@ -73,7 +73,7 @@ node-a   gpu-4f3a1b2c   -      10Gi     -      team-a      embed   embed-6f7d9c-
 node-a   gpu-4f3a1b2c   -      10Gi     -      team-a      embed   embed-6f7d9c-x7k2p   Waiting   server              5m
 node-b   gpu-cccccccc   -      80Gi     -      team-a      train   train-28-x2x9z       Running   init:prepare,main   3h
 `)
-	if stderr != withoutSlices+"\n" {
+	if stderr != noSlices+"\n" {
 		t.Errorf("stderr: %s", stderr)
 	}
 	got, stderr = printed(t, around(c), "--by", "namespace")
@@ -86,7 +86,7 @@ USED        0      -       5        5
 FREE        -      -
 TOTAL       -      -
 `)
-	if !strings.HasPrefix(stderr, withoutSlices+"; Not counted") {
+	if !strings.HasPrefix(stderr, noSlices+"; Not counted") {
 		t.Errorf("stderr: %s", stderr)
 	}
 }
@@ -219,41 +219,5 @@ func TestTheTableAsksForNoWorkloads(t *testing.T) {
 	printed(t, around(c))
 	if actions := metadata.Actions(); len(actions) > 0 {
 		t.Errorf("it asked: %v", actions)
-	}
-}
-
-// What is dropped of objects must not be missing where they are joined.
-func TestPruneKeepsAllThatOwnersAreMadeOf(t *testing.T) {
-	pod := podWith("team-a", "p", "c", "init:prepare", "sidecar:proxy", "main")
-	pod.Spec.SchedulingGroup = &corev1.PodSchedulingGroup{PodGroupName: new("group")}
-	pod.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{
-		Name: "debug", Resources: corev1.ResourceRequirements{Claims: []corev1.ResourceClaim{{Name: "gpu"}}}}}}
-	pod.Spec.NodeName, pod.ResourceVersion = "node-a", "7"
-	pod.Labels = map[string]string{"pod-template-hash": "6f7d9c", "other": "x"}
-	pod.Annotations = map[string]string{"large": "x"}
-	madeBy(pod, "apps/v1", "ReplicaSet", "embed-6f7d9c")
-	for _, statuses := range []*[]corev1.ContainerStatus{&pod.Status.InitContainerStatuses, &pod.Status.ContainerStatuses, &pod.Status.EphemeralContainerStatuses} {
-		*statuses = []corev1.ContainerStatus{{
-			Name: "main", ContainerID: "containerd://1", RestartCount: 1, Image: "large",
-			State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}},
-		}}
-	}
-	pod.Status.ResourceClaimStatuses = []corev1.PodResourceClaimStatus{{Name: "gpu", ResourceClaimName: new("c")}}
-	pod.Status.ExtendedResourceClaimStatus = &corev1.PodExtendedResourceClaimStatus{ResourceClaimName: "e"}
-
-	want := pod.DeepCopy()
-	want.Annotations = nil
-	for _, statuses := range [][]corev1.ContainerStatus{want.Status.InitContainerStatuses, want.Status.ContainerStatuses, want.Status.EphemeralContainerStatuses} {
-		statuses[0].Image = ""
-	}
-	for range 2 { // Pruning twice is as pruning once.
-		pruned, err := prune(pod)
-		if err != nil {
-			t.Fatal(err)
-		}
-		pod = pruned.(*corev1.Pod)
-		if diff := cmp.Diff(want, pod); diff != "" {
-			t.Fatal(diff)
-		}
 	}
 }

@@ -6,13 +6,15 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"apportion.dev/apportion/pkg/ownership/report"
 )
 
 // claimsShown are the names of the claims that are shown, in their order.
 func claimsShown(t *testing.T, s surroundings, args ...string) string {
 	t.Helper()
 	text, _ := printed(t, s, append(args, "-o", "json")...)
-	var list ownerList
+	var list report.List
 	if err := json.Unmarshal([]byte(text), &list); err != nil {
 		t.Fatalf("%v: %v in %q", args, err, text)
 	}

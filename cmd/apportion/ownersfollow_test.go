@@ -202,7 +202,7 @@ func TestWatchWithoutTheRightToListSlices(t *testing.T) {
 		c := fakeCluster(t, testObjects()...)
 		forbid(c, "list", "resourceslices")
 		prints, stop := watching(t, around(c), "-n", "ops")
-		if text := next(t, prints); !strings.Contains(text, "\n"+withoutSlices+"\nNODE") || !strings.Contains(text, "debug") {
+		if text := next(t, prints); !strings.Contains(text, "\n"+noSlices+"\nNODE") || !strings.Contains(text, "debug") {
 			t.Errorf("printed: %s", text)
 		}
 		quiet(t, prints)

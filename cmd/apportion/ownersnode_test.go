@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"apportion.dev/apportion/pkg/ownership"
+	"apportion.dev/apportion/pkg/ownership/report"
 	"apportion.dev/apportion/pkg/ownership/server"
 )
 
@@ -29,7 +30,7 @@ func serve(t *testing.T, s *server.Server) (socket string, stop func()) {
 	ended := make(chan error, 1)
 	go func() { ended <- s.Serve(ctx, socket) }()
 	for {
-		if _, err := dialNode(socket); err == nil {
+		if _, err := report.DialNode(socket); err == nil {
 			break
 		}
 		select {
@@ -75,7 +76,7 @@ func nodeOwners() []ownership.Owner {
 func onNode() surroundings {
 	s := around(nil)
 	s.connect = func(_, _ string) (*clients, error) { return nil, errors.New("no cluster here") }
-	s.dial = dialNode
+	s.dial = report.DialNode
 	return s
 }
 
@@ -169,7 +170,7 @@ func (deadNode) Current() (ownership.Snapshot, error) {
 
 func TestAWatchIsStaleSinceTheDriverWasLastHeard(t *testing.T) {
 	s := onNode()
-	s.dial = func(string) (nodeClient, error) { return deadNode{}, nil }
+	s.dial = func(string) (report.NodeClient, error) { return deadNode{}, nil }
 	prints, end := watching(t, s, "--socket", "/x")
 	want := "This may be stale since " + noon.Add(time.Hour).Local().Format(time.TimeOnly) + ": connection refused\n"
 	if text := <-prints; !strings.Contains(text, want) {
@@ -194,7 +195,7 @@ func (hungNode) Current() (ownership.Snapshot, error) {
 
 func TestANodeDriverThatHangs(t *testing.T) {
 	s := onNode()
-	s.dial = func(string) (nodeClient, error) { return hungNode{}, nil }
+	s.dial = func(string) (report.NodeClient, error) { return hungNode{}, nil }
 	for _, args := range [][]string{{"--socket", "/x"}, {"--socket", "/x", "-w"}} {
 		synctest.Test(t, func(t *testing.T) {
 			var out bytes.Buffer

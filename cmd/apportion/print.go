@@ -1,14 +1,11 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
-	"sigs.k8s.io/yaml"
+	"apportion.dev/apportion/internal/display"
 )
 
 // outputFlag is the value of -o.
@@ -32,37 +29,15 @@ func (f *outputFlag) Set(value string) error {
 	return nil
 }
 
-// printObject prints a value as JSON or YAML.
-func printObject(out io.Writer, format string, value any) error {
-	if format == "json" {
-		encoder := json.NewEncoder(out)
-		encoder.SetIndent("", "  ")
-		return encoder.Encode(value)
-	}
-	data, err := yaml.Marshal(value)
-	if err != nil {
-		return fmt.Errorf("print as YAML: %w", err)
-	}
-	_, err = out.Write(data)
-	return err
-}
-
-// printTable prints rows in columns; the first row is the heading.
-func printTable(out io.Writer, rows [][]string) error {
-	w := tabwriter.NewWriter(out, 0, 8, 3, ' ', 0)
-	for _, row := range rows {
-		fmt.Fprintln(w, strings.Join(row, "\t"))
-	}
-	return w.Flush()
-}
-
 // mib writes bytes as MiB, the unit in which GPUs are known.
 func mib(bytes uint64) string { return fmt.Sprintf("%d MiB", bytes>>20) }
 
-// orDash stands in for nothing in a table.
-func orDash(text string) string {
-	if text == "" {
-		return "-"
-	}
-	return text
-}
+// Short names for what most files of this package print with.
+var (
+	visible       = display.Visible
+	orDash        = display.OrDash
+	printTable    = display.PrintTable
+	printObject   = display.PrintObject
+	printHarmless = display.PrintHarmless
+	harmless      = display.Harmless
+)

@@ -35,16 +35,16 @@ func readCluster(ctx context.Context, c *clients) (*clusterState, error) {
 	// At most a few calls at once, as the API server has others to serve.
 	group.SetLimit(4)
 	group.Go(func() error {
-		if err := listInto(groupCtx, &in.Claims, claimsResource, page(resources.ResourceClaims("").List)); err != nil {
+		if err := listInto(groupCtx, &in.Claims, "resourceclaims.resource.k8s.io", page(resources.ResourceClaims("").List)); err != nil {
 			return err
 		}
-		return listInto(groupCtx, &in.Pods, podsResource, page(core.Pods("").List))
+		return listInto(groupCtx, &in.Pods, "pods", page(core.Pods("").List))
 	})
 	group.Go(func() error {
 		return listInto(groupCtx, &in.ClaimTemplates, "resourceclaimtemplates.resource.k8s.io", page(resources.ResourceClaimTemplates("").List))
 	})
 	group.Go(func() error {
-		return listInto(groupCtx, &in.Slices, slicesResource, page(resources.ResourceSlices().List))
+		return listInto(groupCtx, &in.Slices, "resourceslices.resource.k8s.io", page(resources.ResourceSlices().List))
 	})
 	group.Go(func() error { return listInto(groupCtx, &in.Nodes, "nodes", page(core.Nodes().List)) })
 	group.Go(func() error {

@@ -72,7 +72,7 @@ func (p *NodePods) Run(ctx context.Context, changed func()) {
 	})
 }
 
-// Get returns the pods of the node that have claims, by namespace, name and UID, with
+// Get returns the pods of the node that have claims, by namespace and name, with
 // the fields that ownership needs; nil if nothing is known of them. They are shared:
 // callers must not change them. Those that have ended are among them for as long as the
 // API server has them.

@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
 )
 
 // What is asked of the API server, as errors call it.
@@ -56,7 +57,7 @@ type Set[T Object] struct {
 
 	mu sync.Mutex
 	// objects is nil as long as nothing is known of them.
-	objects map[types.UID]T
+	objects map[types.NamespacedName]T
 	state   State
 }
 
@@ -100,13 +101,19 @@ func (s *Set[T]) Run(ctx context.Context, changed func()) {
 	}
 	logger := klog.FromContext(ctx)
 	example := reflect.New(reflect.TypeFor[T]().Elem()).Interface()
-	cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(calls, s.o.Client), example, &store[T]{s}, cache.ReflectorOptions{
-		Logger:  &logger,
-		Backoff: &wait.Backoff{Duration: s.retry, Factor: 2, Jitter: 0.2, Steps: 30, Cap: s.retryMost},
-	}).RunWithContext(ctx)
+	backoff := &wait.Backoff{Duration: s.retry, Factor: 2, Jitter: 0.2, Steps: 30, Cap: s.retryMost}
+	reflector := cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(calls, s.o.Client), example, &store[T]{s},
+		cache.ReflectorOptions{Logger: &logger, Backoff: backoff})
+	// Until returns only why ctx ended.
+	_ = backoff.DelayWithReset(clock.RealClock{}, 2*time.Minute).Until(ctx, true, true, func(ctx context.Context) (bool, error) {
+		if err := reflector.ListAndWatchWithContext(ctx); err != nil {
+			logger.V(2).Info("Objects in the API server cannot be followed; it is tried again", "reason", err)
+		}
+		return false, nil
+	})
 }
 
-// Get returns the objects by namespace, name and UID, nil if nothing is known of them.
+// Get returns the objects by namespace and name, nil if nothing is known of them.
 // They are shared: callers must not change them.
 func (s *Set[T]) Get() ([]T, State) {
 	s.mu.Lock()
@@ -119,18 +126,22 @@ func (s *Set[T]) Get() ([]T, State) {
 		all = append(all, object)
 	}
 	slices.SortFunc(all, func(a, b T) int {
-		return cmp.Or(strings.Compare(a.GetNamespace(), b.GetNamespace()), strings.Compare(a.GetName(), b.GetName()), cmp.Compare(a.GetUID(), b.GetUID()))
+		return cmp.Or(strings.Compare(a.GetNamespace(), b.GetNamespace()), strings.Compare(a.GetName(), b.GetName()))
 	})
 	return all, s.state
+}
+
+func nameOf(object metav1.Object) types.NamespacedName {
+	return types.NamespacedName{Namespace: object.GetNamespace(), Name: object.GetName()}
 }
 
 // seed sets what the objects were before this process began.
 func (s *Set[T]) seed(objects []T) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.objects = make(map[types.UID]T, len(objects))
+	s.objects = make(map[types.NamespacedName]T, len(objects))
 	for _, object := range objects {
-		s.objects[object.GetUID()] = object
+		s.objects[nameOf(object)] = object
 	}
 }
 
@@ -166,41 +177,41 @@ func (s *Set[T]) set(value any, gone bool) error {
 	if !ok {
 		return fmt.Errorf("watch objects: got a %T", value)
 	}
-	if s.put(object.GetUID(), s.o.Prune(object), gone || !s.wanted(object)) {
+	if s.put(nameOf(object), s.o.Prune(object), gone || !s.wanted(object)) {
 		s.changed()
 	}
 	return nil
 }
 
 // put returns whether what is kept of the object has changed.
-func (s *Set[T]) put(uid types.UID, object T, gone bool) bool {
+func (s *Set[T]) put(name types.NamespacedName, object T, gone bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.heard()
-	before, there := s.objects[uid]
+	before, there := s.objects[name]
 	switch {
 	case gone:
-		delete(s.objects, uid)
+		delete(s.objects, name)
 		return there
 	case there && reflect.DeepEqual(before, object):
 		return false
 	case s.objects == nil:
-		s.objects = map[types.UID]T{}
+		s.objects = map[types.NamespacedName]T{}
 	}
-	s.objects[uid] = object
+	s.objects[name] = object
 	return true
 }
 
 // replace takes over all objects that there are.
 func (s *Set[T]) replace(values []any) error {
-	objects := make(map[types.UID]T, len(values))
+	objects := make(map[types.NamespacedName]T, len(values))
 	for _, value := range values {
 		object, ok := value.(T)
 		if !ok {
 			return fmt.Errorf("list objects: got a %T", value)
 		}
 		if s.wanted(object) {
-			objects[object.GetUID()] = s.o.Prune(object)
+			objects[nameOf(object)] = s.o.Prune(object)
 		}
 	}
 	s.mu.Lock()

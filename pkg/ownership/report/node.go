@@ -1,4 +1,4 @@
-package main
+package report
 
 import (
 	"context"
@@ -26,8 +26,8 @@ const (
 
 var errNoAnswer = fmt.Errorf("it did not answer within %s: see its log", answerWithin)
 
-// nodeClient is what is used of [client.Client].
-type nodeClient interface {
+// NodeClient is what is used of [client.Client].
+type NodeClient interface {
 	// List asks once.
 	List(ctx context.Context) (ownership.Snapshot, error)
 	// Run calls changed with each new snapshot until the context ends.
@@ -36,9 +36,9 @@ type nodeClient interface {
 	Current() (ownership.Snapshot, error)
 }
 
-// dialNode makes a client for a socket behind which somebody listens: the client
-// itself would wait for one for ever, which is not what somebody at a terminal wants.
-func dialNode(socket string) (nodeClient, error) {
+// DialNode makes a client for a socket behind which somebody listens: the client
+// itself would wait for one for ever, which nobody at a terminal wants.
+func DialNode(socket string) (NodeClient, error) {
 	connection, err := net.Dial("unix", socket)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -56,23 +56,24 @@ func dialNode(socket string) (nodeClient, error) {
 	return client.New(socket), nil
 }
 
-// nodeSource asks the driver of the node on which the program runs.
-type nodeSource struct {
-	client    nodeClient
-	socket    string
-	namespace string
+// Node asks the driver of the node on which the program runs.
+type Node struct {
+	Client NodeClient
+	// Socket is the client's, for messages; Namespace limits what is shown, empty for
+	// all.
+	Socket, Namespace string
 }
 
 // run runs the client until the function that it is given returns.
-func (s *nodeSource) run(ctx context.Context, use func(ctx context.Context, snapshots <-chan ownership.Snapshot) error) error {
-	// The client logs what is shown anyhow.
+func (s *Node) run(ctx context.Context, use func(ctx context.Context, snapshots <-chan ownership.Snapshot) error) error {
+	// What the client would log is shown.
 	ctx, stop := context.WithCancel(klog.NewContext(ctx, klog.Logger{}))
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer stop()
 	snapshots := make(chan ownership.Snapshot, 1)
 	running.Go(func() {
-		s.client.Run(ctx, func(snapshot ownership.Snapshot) {
+		s.Client.Run(ctx, func(snapshot ownership.Snapshot) {
 			select {
 			case <-snapshots: // Only the newest counts.
 			default:
@@ -84,7 +85,7 @@ func (s *nodeSource) run(ctx context.Context, use func(ctx context.Context, snap
 }
 
 // first waits for the first snapshot.
-func (s *nodeSource) first(ctx context.Context, snapshots <-chan ownership.Snapshot) (ownership.Snapshot, error) {
+func (s *Node) first(ctx context.Context, snapshots <-chan ownership.Snapshot) (ownership.Snapshot, error) {
 	timeout := time.NewTimer(answerWithin)
 	defer timeout.Stop()
 	select {
@@ -93,25 +94,27 @@ func (s *nodeSource) first(ctx context.Context, snapshots <-chan ownership.Snaps
 	case snapshot := <-snapshots:
 		return snapshot, nil
 	case <-timeout.C:
-		_, err := s.client.Current()
-		return ownership.Snapshot{}, fmt.Errorf("ask the node driver on %s: %w (%w)", s.socket, errNoAnswer, err)
+		_, err := s.Client.Current()
+		return ownership.Snapshot{}, fmt.Errorf("ask the node driver on %s: %w (%w)", s.Socket, errNoAnswer, err)
 	}
 }
 
-func (s *nodeSource) read(ctx context.Context) (view, error) {
+// Read implements [Source].
+func (s *Node) Read(ctx context.Context) (View, error) {
 	ctx, stop := context.WithTimeoutCause(ctx, answerWithin, errNoAnswer)
 	defer stop()
-	snapshot, err := s.client.List(ctx)
+	snapshot, err := s.Client.List(ctx)
 	if err != nil && context.Cause(ctx) == errNoAnswer {
 		err = errNoAnswer
 	}
 	if err != nil {
-		return view{}, fmt.Errorf("ask the node driver on %s: %w", s.socket, err)
+		return View{}, fmt.Errorf("ask the node driver on %s: %w", s.Socket, err)
 	}
 	return s.view(snapshot, nil), nil
 }
 
-func (s *nodeSource) follow(ctx context.Context, show func(view) error) error {
+// Follow implements [Source].
+func (s *Node) Follow(ctx context.Context, show func(View) error) error {
 	return s.run(ctx, func(ctx context.Context, snapshots <-chan ownership.Snapshot) error {
 		snapshot, err := s.first(ctx, snapshots)
 		if err != nil {
@@ -120,7 +123,7 @@ func (s *nodeSource) follow(ctx context.Context, show func(view) error) error {
 		check := time.NewTicker(staleCheck)
 		defer check.Stop()
 		for {
-			current, stale := s.client.Current()
+			current, stale := s.Client.Current()
 			// That nothing has changed since is no new snapshot.
 			snapshot.Verified = current.Verified
 			if err := show(s.view(snapshot, stale)); err != nil {
@@ -136,10 +139,10 @@ func (s *nodeSource) follow(ctx context.Context, show func(view) error) error {
 	})
 }
 
-func (s *nodeSource) view(snapshot ownership.Snapshot, stale error) view {
-	v := view{owners: snapshot.Owners, problem: snapshot.Problem, partial: s.namespace != ""}
-	if s.namespace != "" {
-		v.owners = slices.DeleteFunc(slices.Clone(v.owners), func(o ownership.Owner) bool { return o.Claim.Namespace != s.namespace })
+func (s *Node) view(snapshot ownership.Snapshot, stale error) View {
+	v := View{owners: snapshot.Owners, problem: snapshot.Problem, partial: s.Namespace != ""}
+	if s.Namespace != "" {
+		v.owners = slices.DeleteFunc(slices.Clone(v.owners), func(o ownership.Owner) bool { return o.Claim.Namespace != s.Namespace })
 	}
 	if stale != nil {
 		v.problem = fmt.Sprintf("This may be stale since %s: %v", snapshot.Verified.Local().Format(time.TimeOnly), stale)

@@ -1,9 +1,10 @@
-package main
+package report
 
 import (
 	"strings"
 	"unicode/utf8"
 
+	"apportion.dev/apportion/internal/display"
 	"apportion.dev/apportion/pkg/ownership"
 )
 
@@ -45,7 +46,7 @@ func stackedLines(holds []hold, beside bool) []stackedLine {
 			gpu = next
 			lines = append(lines, stackedLine{0, []string{gpu}})
 		}
-		addPart(visible(h.owner.Claim.Namespace+"/"+h.owner.Claim.Name), h.part, h.memory, h.gpus, h.age)
+		addPart(display.Visible(h.owner.Claim.Namespace+"/"+h.owner.Claim.Name), h.part, h.memory, h.gpus, h.age)
 		for _, u := range h.uses() {
 			lines = append(lines, stackedLine{podIndent, []string{u.text(len(h.owner.Consumers) > 0)}})
 		}

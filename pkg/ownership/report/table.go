@@ -1,4 +1,4 @@
-package main
+package report
 
 import (
 	"io"
@@ -10,41 +10,42 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"apportion.dev/apportion/internal/display"
 	"apportion.dev/apportion/pkg/gpu/devicemodel"
 	"apportion.dev/apportion/pkg/ownership"
 )
 
-// ownerList is what -o json and -o yaml give.
-type ownerList struct {
+// List is what JSON and YAML have.
+type List struct {
 	// Problem says why owners may be stale or lack something, empty if they do not.
 	Problem string            `json:"problem,omitempty"`
 	Owners  []ownership.Owner `json:"owners"`
 }
 
-// render writes what the flags ask for. Ages are left out for no time, and the table
+// render writes what is asked for. Ages are left out for no time, and the table
 // gets as wide as it likes for no width.
-func (o *ownersOptions) render(out io.Writer, v view, now time.Time, width int) error {
+func (o *Options) render(out io.Writer, v View, now time.Time, width int) error {
 	owners := o.selected(v)
-	if o.by.value != "" {
-		u := sumUp(v, owners, o.by.value)
+	if o.By != "" {
+		u := sumUp(v, owners, o.By)
 		if o.forPeople() {
-			return printTable(out, u.rows())
+			return display.PrintTable(out, u.rows())
 		}
 		u.Problem = o.problem(v)
-		return printHarmless(out, o.output.value, u)
+		return display.PrintHarmless(out, o.Output, u)
 	}
 	switch {
 	case !o.forPeople():
-		return printHarmless(out, o.output.value, ownerList{Problem: o.problem(v), Owners: append([]ownership.Owner{}, owners...)})
+		return display.PrintHarmless(out, o.Output, List{Problem: o.problem(v), Owners: append([]ownership.Owner{}, owners...)})
 	case len(owners) == 0:
 		return nil
 	}
 	holds := newHolds(v, owners, now)
-	if o.output.value == "wide" {
-		return printTable(out, wideRows(holds))
+	if o.Output == Wide {
+		return display.PrintTable(out, wideRows(holds))
 	}
 	var table strings.Builder
-	if err := printTable(&table, rows(holds)); err != nil {
+	if err := display.PrintTable(&table, rows(holds)); err != nil {
 		return err
 	}
 	text := table.String()
@@ -56,9 +57,9 @@ func (o *ownersOptions) render(out io.Writer, v view, now time.Time, width int) 
 }
 
 // problem says why what is shown may be stale or lack something, empty if it does not.
-func (o *ownersOptions) problem(v view) string {
+func (o *Options) problem(v View) string {
 	problems := []string{v.problem}
-	if o.by.value != "" {
+	if o.By != "" {
 		problems = append(problems, uncounted(o.selected(v)))
 	}
 	return strings.Join(slices.DeleteFunc(problems, func(p string) bool { return p == "" }), "; ")
@@ -78,7 +79,7 @@ type hold struct {
 	node, gpu, part, memory, gpus, age string
 }
 
-func newHolds(v view, owners []ownership.Owner, now time.Time) []hold {
+func newHolds(v View, owners []ownership.Owner, now time.Time) []hold {
 	// On a device of unknown memory, a claim has a share if another has one.
 	claims := map[poolAndText]int{}
 	for _, owner := range v.owners {
@@ -92,8 +93,8 @@ func newHolds(v view, owners []ownership.Owner, now time.Time) []hold {
 		d := owner.Device
 		shared := claims[poolAndText{d.Pool, d.Name}] > 1
 		h := hold{
-			owner: owner, node: visible(v.hardware.nodeOf(d.Pool)), gpu: visible(v.hardware.gpuOf(d).name),
-			part: visible(partOf(v, owner, shared)), memory: "-", gpus: "-", age: age(owner.Since, now),
+			owner: owner, node: display.Visible(v.hardware.nodeOf(d.Pool)), gpu: display.Visible(v.hardware.gpuOf(d).name),
+			part: display.Visible(partOf(v, owner, shared)), memory: "-", gpus: "-", age: age(owner.Since, now),
 		}
 		whole, known := v.hardware.memoryOf(d)
 		if consumed, ok := consumedMemory(owner); ok && !owner.AdminAccess {
@@ -123,13 +124,13 @@ func consumedMemory(owner *ownership.Owner) (resource.Quantity, bool) {
 // partOf says what of a GPU is held: "whole", "share", a partition as "1g.10gb@4" by
 // its profile and where it starts, or "1g.10gb@4 share"; "admin" is for claims that only
 // look on. shared says whether the device has several claims.
-func partOf(v view, owner *ownership.Owner, shared bool) string {
+func partOf(v View, owner *ownership.Owner, shared bool) string {
 	d := owner.Device
 	share, known := isShare(v, owner, shared)
 	var words []string
 	switch {
 	case d.Type == devicemodel.TypeMIG || d.Profile != "":
-		partition := orDash(d.Profile)
+		partition := display.OrDash(d.Profile)
 		if name, err := devicemodel.Parse(d.Name); err == nil && name.IsPartition() {
 			partition = name.Profile + "@" + strconv.Itoa(name.Start)
 		}
@@ -151,7 +152,7 @@ func partOf(v view, owner *ownership.Owner, shared bool) string {
 
 // isShare says whether the claim has less than the whole device. A device that can be
 // shared may also be held as a whole; known is false where it cannot be told which.
-func isShare(v view, owner *ownership.Owner, shared bool) (share, known bool) {
+func isShare(v View, owner *ownership.Owner, shared bool) (share, known bool) {
 	switch {
 	case owner.Device.ShareID == "" || owner.AdminAccess || owner.Device.Fraction == 1:
 		return false, true
@@ -182,8 +183,8 @@ func (h hold) uses() []use {
 			containers = append(containers, text)
 		}
 		all = append(all, use{
-			pod: visible(c.Name), state: visible(string(c.State)), containers: visible(orDash(strings.Join(containers, ","))),
-			node: visible(orDash(c.Node)), uid: visible(string(c.UID)), workload: visible(workloadText(c.Workload)),
+			pod: display.Visible(c.Name), state: display.Visible(string(c.State)), containers: display.Visible(display.OrDash(strings.Join(containers, ","))),
+			node: display.Visible(display.OrDash(c.Node)), uid: display.Visible(string(c.UID)), workload: display.Visible(workloadText(c.Workload)),
 		})
 	}
 	return all
@@ -201,7 +202,7 @@ func rows(holds []hold) [][]string {
 	for _, h := range holds {
 		for _, u := range h.uses() {
 			table = append(table, []string{
-				h.node, h.gpu, h.part, h.memory, h.gpus, visible(h.owner.Claim.Namespace), visible(h.owner.Claim.Name),
+				h.node, h.gpu, h.part, h.memory, h.gpus, display.Visible(h.owner.Claim.Namespace), display.Visible(h.owner.Claim.Name),
 				u.pod, u.state, u.containers, h.age,
 			})
 		}
@@ -216,8 +217,8 @@ func wideRows(holds []hold) [][]string {
 	for _, h := range holds {
 		d := h.owner.Device
 		for _, u := range h.uses() {
-			table[row] = append(table[row], u.workload, visible(orDash(h.owner.Request)), visible(d.Name), visible(orDash(d.UUID)),
-				visible(orDash(d.ParentUUID)), visible(orDash(string(d.ShareID))), visible(string(h.owner.Claim.UID)), u.uid)
+			table[row] = append(table[row], u.workload, display.Visible(display.OrDash(h.owner.Request)), display.Visible(d.Name), display.Visible(display.OrDash(d.UUID)),
+				display.Visible(display.OrDash(d.ParentUUID)), display.Visible(display.OrDash(string(d.ShareID))), display.Visible(string(h.owner.Claim.UID)), u.uid)
 			row++
 		}
 	}

@@ -1,4 +1,4 @@
-package main
+package report
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/pager"
 
 	"apportion.dev/apportion/pkg/ownership"
@@ -21,7 +22,7 @@ import (
 // makers knows who made the ReplicaSets and Jobs that pods were made by. It is a
 // refinement: without it, or where they may not be read, a pod's own names must do.
 type makers struct {
-	clients   *clients
+	metadata  metadata.Interface
 	namespace string
 
 	mu sync.Mutex
@@ -38,13 +39,13 @@ var intermediate = map[schema.GroupKind]schema.GroupVersionResource{
 	{Group: batchv1.GroupName, Kind: "Job"}:       batchv1.SchemeGroupVersion.WithResource("jobs"),
 }
 
-// newMakers is nil where nobody wants to know.
-func (s *clusterSource) newMakers() *makers {
-	if !s.workloads {
+// newMakers is nil where workloads are not shown.
+func (s *Cluster) newMakers() *makers {
+	if s.Options.By != ByWorkload && s.Options.Output == Table {
 		return nil
 	}
 	return &makers{
-		clients: s.clients, namespace: s.namespace,
+		metadata: s.Metadata, namespace: s.Options.Namespace,
 		known: map[types.UID]*ownership.Workload{}, refused: map[schema.GroupVersionResource]error{},
 	}
 }
@@ -56,7 +57,7 @@ func (m *makers) load(ctx context.Context) {
 	}
 	for kind, resource := range intermediate {
 		read := func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			return m.clients.metadata.Resource(resource).Namespace(m.namespace).List(ctx, o)
+			return m.metadata.Resource(resource).Namespace(m.namespace).List(ctx, o)
 		}
 		err := pager.New(read).EachListItemWithAlloc(ctx, metav1.ListOptions{}, func(object runtime.Object) error {
 			if o, ok := object.(*metav1.PartialObjectMetadata); ok {
@@ -137,7 +138,7 @@ func (m *makers) find(ctx context.Context, pod *corev1.Pod) *ownership.Workload 
 		return w
 	}
 	// It is younger than the list.
-	o, err := m.clients.metadata.Resource(resource).Namespace(pod.Namespace).Get(ctx, controller.Name, metav1.GetOptions{})
+	o, err := m.metadata.Resource(resource).Namespace(pod.Namespace).Get(ctx, controller.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err), err == nil && o.UID != controller.UID:
 		m.remember(controller.UID, nil)

@@ -1,22 +1,23 @@
-package main
+// Package display writes what a terminal can show: text, tables, JSON and YAML.
+package display
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
-	"math"
 	"strconv"
 	"strings"
-	"time"
+	"text/tabwriter"
 	"unicode/utf16"
 	"unicode/utf8"
 
-	"k8s.io/apimachinery/pkg/util/duration"
+	"sigs.k8s.io/yaml"
 )
 
-// visible replaces what would not show as itself in a terminal, such as control
+// Visible replaces what would not show as itself in a terminal, such as control
 // characters, by how Go writes it: text that users of a namespace chose must not move
 // the cursor, nor look like other text.
-func visible(text string) string {
+func Visible(text string) string {
 	if utf8.ValidString(text) && !strings.ContainsFunc(text, func(r rune) bool { return !strconv.IsPrint(r) }) {
 		return text
 	}
@@ -62,11 +63,11 @@ func astralJSON(r rune) string {
 
 func astralYAML(r rune) string { return fmt.Sprintf(`\U%08x`, r) }
 
-// printHarmless prints a value as JSON or YAML that a terminal can show. Where YAML
+// PrintHarmless prints a value as JSON or YAML that a terminal can show. Where YAML
 // would have what it cannot, it is written in the manner of JSON, which is YAML too.
-func printHarmless(out io.Writer, format string, value any) error {
+func PrintHarmless(out io.Writer, format string, value any) error {
 	var text strings.Builder
-	if err := printObject(&text, "json", value); err != nil {
+	if err := PrintObject(&text, "json", value); err != nil {
 		return fmt.Errorf("print as JSON: %w", err)
 	}
 	astral := astralJSON
@@ -75,7 +76,7 @@ func printHarmless(out io.Writer, format string, value any) error {
 	}
 	harmless := visibleJSON(text.String(), astral)
 	if format == "yaml" && harmless == text.String() {
-		return printObject(out, "yaml", value)
+		return PrintObject(out, "yaml", value)
 	}
 	_, err := io.WriteString(out, harmless)
 	return err
@@ -85,34 +86,47 @@ func printHarmless(out io.Writer, format string, value any) error {
 type harmlessError struct{ error }
 
 func (e harmlessError) Error() string {
-	return visible(strings.ReplaceAll(strings.TrimSpace(e.error.Error()), "\n", "; "))
+	return Visible(strings.ReplaceAll(strings.TrimSpace(e.error.Error()), "\n", "; "))
 }
 func (e harmlessError) Unwrap() error { return e.error }
 
-// harmless makes an error one that can be shown: servers put into theirs what users
+// Harmless makes an error one that can be shown: servers put into theirs what users
 // wrote.
-func harmless(err error) error {
+func Harmless(err error) error {
 	if err == nil {
 		return nil
 	}
 	return harmlessError{err}
 }
 
-// age is for how long something is, "-" if that is not known.
-func age(since, now time.Time) string {
-	if since.IsZero() || now.IsZero() {
+// PrintObject prints a value as JSON or YAML.
+func PrintObject(out io.Writer, format string, value any) error {
+	if format == "json" {
+		encoder := json.NewEncoder(out)
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(value)
+	}
+	data, err := yaml.Marshal(value)
+	if err != nil {
+		return fmt.Errorf("print as YAML: %w", err)
+	}
+	_, err = out.Write(data)
+	return err
+}
+
+// PrintTable prints rows in columns; the first row is the heading.
+func PrintTable(out io.Writer, rows [][]string) error {
+	w := tabwriter.NewWriter(out, 0, 8, 3, ' ', 0)
+	for _, row := range rows {
+		fmt.Fprintln(w, strings.Join(row, "\t"))
+	}
+	return w.Flush()
+}
+
+// OrDash stands in for nothing in a table.
+func OrDash(text string) string {
+	if text == "" {
 		return "-"
 	}
-	return duration.HumanDuration(max(0, now.Sub(since)))
+	return text
 }
-
-// parts writes a number of GPUs.
-func parts(gpus float64) string {
-	return strconv.FormatFloat(math.Round(gpus*1e3)/1e3, 'f', -1, 64)
-}
-
-// rounded takes away what adding up fractions leaves behind.
-func rounded(gpus float64) float64 { return math.Round(gpus*1e9) / 1e9 }
-
-// percent writes a share of a whole.
-func percent(share float64) string { return strconv.FormatFloat(share*100, 'f', 1, 64) + "%" }

@@ -1,4 +1,4 @@
-package main
+package report
 
 import (
 	"cmp"
@@ -9,33 +9,27 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"apportion.dev/apportion/internal/display"
 	"apportion.dev/apportion/pkg/ownership"
 )
 
-// What --by sums up by.
-const (
-	byNamespace = "namespace"
-	byWorkload  = "workload"
-	byNode      = "node"
-)
-
-// usage is who uses how much. Numbers are of whole GPUs; those that are not known are
+// Usage is who uses how much. Numbers are of whole GPUs; those that are not known are
 // nil.
-type usage struct {
+type Usage struct {
 	By string `json:"by"`
 	// GPUs are those that there are: published ones, and others that are held.
 	GPUs *int     `json:"gpus,omitempty"`
 	Used float64  `json:"used"`
 	Free *float64 `json:"free,omitempty"`
 	// Groups are sorted by what they use, the most first; nodes by name.
-	Groups  []usageGroup `json:"groups"`
-	Problem string       `json:"problem,omitempty"`
+	Groups  []Group `json:"groups"`
+	Problem string  `json:"problem,omitempty"`
 
 	claims, pods int
 }
 
-// usageGroup is what one namespace, workload or node uses.
-type usageGroup struct {
+// Group is what one namespace, workload or node uses.
+type Group struct {
 	Namespace string `json:"namespace,omitempty"`
 	// Workload is nil for claims that no pod uses, and of kind Pod for a pod that
 	// nothing made.
@@ -84,22 +78,22 @@ func (t *tally) add(owner ownership.Owner, used float64, pods []ownership.Consum
 }
 
 // sumUp adds up what owners use.
-func sumUp(v view, owners []ownership.Owner, by string) usage {
+func sumUp(v View, owners []ownership.Owner, by string) Usage {
 	groups, all := tallies{}, tallies{}.of(groupKey{})
 	held := map[gpuKey]bool{}
 	for _, owner := range owners {
 		held[v.hardware.gpuOf(owner.Device)] = true
 		all.add(owner, owner.Device.Fraction, owner.Consumers)
 		switch by {
-		case byNamespace:
+		case ByNamespace:
 			groups.of(groupKey{namespace: owner.Claim.Namespace}).add(owner, owner.Device.Fraction, owner.Consumers)
-		case byNode:
+		case ByNode:
 			groups.of(groupKey{node: v.hardware.nodeOf(owner.Device.Pool)}).add(owner, owner.Device.Fraction, owner.Consumers)
-		case byWorkload:
+		case ByWorkload:
 			groups.addWorkloads(owner)
 		}
 	}
-	u := usage{By: by, Used: rounded(all.used), claims: len(all.claims), pods: len(all.pods), Groups: []usageGroup{}}
+	u := Usage{By: by, Used: rounded(all.used), claims: len(all.claims), pods: len(all.pods), Groups: []Group{}}
 	if v.hardware != nil {
 		for _, gpu := range v.hardware.gpus {
 			held[gpu] = true
@@ -108,7 +102,7 @@ func sumUp(v view, owners []ownership.Owner, by string) usage {
 		if !v.partial {
 			u.Free = free(len(held), all.used)
 		}
-		if by == byNode {
+		if by == ByNode {
 			for gpu := range held {
 				groups.of(groupKey{node: v.hardware.nodeOf(gpu.pool)}).gpus++
 			}
@@ -154,13 +148,13 @@ func (t tallies) addWorkloads(owner ownership.Owner) {
 	}
 }
 
-func (u usage) group(key groupKey, t *tally, v view) usageGroup {
-	g := usageGroup{Namespace: key.namespace, Node: key.node, Used: rounded(t.used), Claims: len(t.claims), Pods: len(t.pods)}
+func (u Usage) group(key groupKey, t *tally, v View) Group {
+	g := Group{Namespace: key.namespace, Node: key.node, Used: rounded(t.used), Claims: len(t.claims), Pods: len(t.pods)}
 	if key.workload != (ownership.Workload{}) {
 		g.Workload = &key.workload
 	}
 	total := u.GPUs
-	if u.By == byNode && v.hardware != nil {
+	if u.By == ByNode && v.hardware != nil {
 		total, g.GPUs = &t.gpus, &t.gpus
 		if !v.partial {
 			g.Free = free(t.gpus, t.used)
@@ -178,7 +172,7 @@ func free(gpus int, used float64) *float64 {
 	return &left
 }
 
-func compareGroups(a, b usageGroup) int {
+func compareGroups(a, b Group) int {
 	if a.Node != "" || b.Node != "" {
 		return strings.Compare(a.Node, b.Node)
 	}
@@ -186,7 +180,7 @@ func compareGroups(a, b usageGroup) int {
 }
 
 // shareOf is the part of all GPUs that a number of them is, nil if it is not known.
-func (u usage) shareOf(gpus *float64) *float64 {
+func (u Usage) shareOf(gpus *float64) *float64 {
 	if u.GPUs == nil || *u.GPUs == 0 || gpus == nil {
 		return nil
 	}
@@ -194,20 +188,20 @@ func (u usage) shareOf(gpus *float64) *float64 {
 }
 
 // rows are the table of what each uses, and then of all.
-func (u usage) rows() [][]string {
+func (u Usage) rows() [][]string {
 	count := func(claims, pods int) []string { return []string{strconv.Itoa(claims), strconv.Itoa(pods)} }
-	if u.By == byNode {
+	if u.By == ByNode {
 		table := [][]string{{"NODE", "GPUS", "USED", "FREE", "SHARE", "CLAIMS", "PODS"}}
 		row := func(name string, gpus *int, used float64, free, share *float64) []string {
 			return []string{name, orUnknown(gpus, strconv.Itoa), parts(used), orUnknown(free, parts), orUnknown(share, percent)}
 		}
 		for _, g := range u.Groups {
-			table = append(table, append(row(visible(g.Node), g.GPUs, g.Used, g.Free, g.Share), count(g.Claims, g.Pods)...))
+			table = append(table, append(row(display.Visible(g.Node), g.GPUs, g.Used, g.Free, g.Share), count(g.Claims, g.Pods)...))
 		}
 		return append(table, append(row("TOTAL", u.GPUs, u.Used, u.Free, u.shareOf(&u.Used)), count(u.claims, u.pods)...))
 	}
 	names := []string{"NAMESPACE"}
-	if u.By == byWorkload {
+	if u.By == ByWorkload {
 		names = append(names, "WORKLOAD")
 	}
 	row := func(namespace, workload string, gpus, share *float64) []string {
@@ -215,7 +209,7 @@ func (u usage) rows() [][]string {
 	}
 	table := [][]string{append(names, "GPUS", "SHARE", "CLAIMS", "PODS")}
 	for _, g := range u.Groups {
-		table = append(table, append(row(visible(g.Namespace), visible(workloadText(g.Workload)), &g.Used, g.Share), count(g.Claims, g.Pods)...))
+		table = append(table, append(row(display.Visible(g.Namespace), display.Visible(workloadText(g.Workload)), &g.Used, g.Share), count(g.Claims, g.Pods)...))
 	}
 	var total *float64
 	if u.GPUs != nil {

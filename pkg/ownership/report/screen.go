@@ -1,26 +1,15 @@
-package main
+package report
 
 import (
 	"bytes"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"time"
 	"unicode/utf8"
 
-	"golang.org/x/term"
+	"apportion.dev/apportion/internal/display"
 )
-
-// terminalSize is [surroundings.terminal].
-func terminalSize(out io.Writer) (width, height int, ok bool) {
-	file, isFile := out.(*os.File)
-	if !isFile {
-		return 0, 0, false
-	}
-	width, height, err := term.GetSize(int(file.Fd()))
-	return width, height, err == nil
-}
 
 // Control sequences of terminals (ECMA-48).
 const (
@@ -32,7 +21,7 @@ const (
 // screen shows what a watch sees: in a terminal in place of what it showed before,
 // elsewhere below it.
 type screen struct {
-	options       *ownersOptions
+	options       *Options
 	out           io.Writer
 	terminal      bool
 	width, height int
@@ -42,9 +31,9 @@ type screen struct {
 	last string
 }
 
-// show shows a view, unless it would look as what is shown already. It fails for names
+// show shows a view, unless it would look like what is shown already. It fails for names
 // of which there is nothing when the watch begins.
-func (s *screen) show(v view) error {
+func (s *screen) show(v View) error {
 	// Later it may go: then nobody holds it.
 	if !s.shown && len(s.options.selected(v)) == 0 {
 		if err := s.options.checkNames(v); err != nil {
@@ -60,10 +49,10 @@ func (s *screen) show(v view) error {
 		return nil
 	}
 	s.shown, s.last = true, identity
-	now := s.options.now()
+	now := s.options.Now()
 	if s.terminal {
 		// The window may have another size by now.
-		s.width, s.height, s.terminal = s.options.terminal(s.out)
+		s.width, s.height, s.terminal = s.options.Terminal(s.out)
 	}
 	var text bytes.Buffer
 	if err := s.options.render(&text, v, now, s.width); err != nil {
@@ -72,7 +61,7 @@ func (s *screen) show(v view) error {
 	if s.options.forPeople() {
 		return s.showTable(v, now, text.String())
 	}
-	if s.options.output.value == "yaml" {
+	if s.options.Output == YAML {
 		text.WriteString("---\n")
 	}
 	_, err := s.out.Write(text.Bytes())
@@ -80,7 +69,7 @@ func (s *screen) show(v view) error {
 }
 
 // showTable shows a table with the time, and what else there is to say.
-func (s *screen) showTable(v view, now time.Time, table string) error {
+func (s *screen) showTable(v View, now time.Time, table string) error {
 	if table == "" {
 		table = s.options.nothing() + "\n"
 	}
@@ -106,7 +95,7 @@ func (s *screen) showTable(v view, now time.Time, table string) error {
 func visibleLines(text string) string {
 	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 	for i, line := range lines {
-		lines[i] = visible(line)
+		lines[i] = display.Visible(line)
 	}
 	return strings.Join(lines, "\n") + "\n"
 }

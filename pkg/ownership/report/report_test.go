@@ -1,41 +1,118 @@
-package main
+package report
 
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
+	"apportion.dev/apportion/internal/display"
 	"apportion.dev/apportion/pkg/ownership"
 )
 
-func TestVisible(t *testing.T) {
-	for text, want := range map[string]string{
-		"":                         "",
-		"train-0":                  "train-0",
-		"größer 大きい ✓":             "größer 大きい ✓",
-		"\x1b[2Jgone":              `\x1b[2Jgone`,
-		"a\tb\nc\rd":               `a\tb\nc\rd`,
-		"bell\a, delete\x7f":       `bell\a, delete\x7f`,
-		"C1 \u009b31m":             `C1 \u009b31m`,
-		"right \u202eto left":      `right \u202eto left`,
-		"no width\u200b":           `no width\u200b`,
-		"hard space\u00a0":         `hard space\u00a0`,
-		"not UTF-8 \xff\x9b":       `not UTF-8 \xff\x9b`,
-		"replacement \ufffd":       "replacement \ufffd",
-		"tag \U000e0041":           `tag \U000e0041`,
-		`a backslash \x1b of text`: `a backslash \x1b of text`,
+const (
+	testDriver = "gpu.apportion.dev"
+	uuidA      = "GPU-4f3a1b2c-0000-4000-8000-000000000001"
+	uuidB      = "GPU-0badcafe-0000-4000-8000-000000000002"
+)
+
+// noon is when the tests happen.
+var noon = time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
+
+func noTerminal(io.Writer) (width, height int, ok bool) { return 0, 0, false }
+
+// gpuDevice is a GPU as its node's driver publishes it, with eight memory slices.
+func gpuDevice(name, uuid, memory string) resourceapi.Device {
+	shareable := true
+	return resourceapi.Device{
+		Name: name, AllowMultipleAllocations: &shareable,
+		Attributes:       map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{"type": {StringValue: new("gpu")}, "uuid": {StringValue: &uuid}},
+		Capacity:         map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{"memory": {Value: resource.MustParse(memory)}},
+		ConsumesCounters: []resourceapi.DeviceCounterConsumption{{CounterSet: name, Counters: memorySlices(8)}},
+	}
+}
+
+// partitionDevice is a partition of a GPU, of a number of memory slices.
+func partitionDevice(name, gpu, parent, profile, memory string, slices int) resourceapi.Device {
+	d := gpuDevice(name, "", memory)
+	d.Attributes = map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{
+		"type": {StringValue: new("mig")}, "parentUUID": {StringValue: &parent}, "profile": {StringValue: &profile},
+	}
+	d.ConsumesCounters = []resourceapi.DeviceCounterConsumption{{CounterSet: gpu, Counters: memorySlices(slices)}}
+	return d
+}
+
+func memorySlices(n int) map[string]resourceapi.Counter {
+	counters := map[string]resourceapi.Counter{}
+	for i := range n {
+		counters[fmt.Sprintf("memory-slice-%d", i)] = resourceapi.Counter{Value: resource.MustParse("1")}
+	}
+	return counters
+}
+
+func sliceOf(node string, devices ...resourceapi.Device) *resourceapi.ResourceSlice {
+	slice := &resourceapi.ResourceSlice{
+		ObjectMeta: metav1.ObjectMeta{Name: node},
+		Spec: resourceapi.ResourceSliceSpec{
+			Driver: testDriver, NodeName: &node, Devices: devices,
+			Pool: resourceapi.ResourcePool{Name: node, Generation: 1, ResourceSliceCount: 1},
+		},
+	}
+	for _, d := range devices {
+		if d.Attributes["type"].StringValue != nil && *d.Attributes["type"].StringValue == "gpu" {
+			slice.Spec.SharedCounters = append(slice.Spec.SharedCounters, resourceapi.CounterSet{Name: d.Name, Counters: memorySlices(8)})
+		}
+	}
+	return slice
+}
+
+func TestHardware(t *testing.T) {
+	generation := func(slice *resourceapi.ResourceSlice, generation, count int64) *resourceapi.ResourceSlice {
+		slice.Spec.Pool.Generation, slice.Spec.Pool.ResourceSliceCount = generation, count
+		return slice
+	}
+	foreign := sliceOf("node-a", gpuDevice("gpu-9", "GPU-9", "1Gi"))
+	foreign.Spec.Driver = "gpu.example.com"
+	a, b := gpuDevice("gpu-4f3a1b2c", uuidA, "40Gi"), gpuDevice("gpu-0badcafe", uuidB, "40Gi")
+	pool := sliceOf("pool-x", b)
+	pool.Spec.NodeName = new("node-x")
+	for name, test := range map[string]struct {
+		slices []*resourceapi.ResourceSlice
+		want   string
+	}{
+		"none":                          {nil, ""},
+		"another driver's":              {[]*resourceapi.ResourceSlice{foreign}, ""},
+		"two nodes":                     {[]*resourceapi.ResourceSlice{sliceOf("node-b", b), sliceOf("node-a", a)}, "node-a/gpu-4f3a1b2c node-b/gpu-0badcafe"},
+		"a pool with a name of its own": {[]*resourceapi.ResourceSlice{pool}, "node-x/gpu-0badcafe"},
+		"a removed GPU": {[]*resourceapi.ResourceSlice{
+			generation(sliceOf("node-a", a), 2, 1), generation(sliceOf("node-a", a, b), 1, 1)}, "node-a/gpu-4f3a1b2c"},
+		"a new generation that is not complete": {[]*resourceapi.ResourceSlice{
+			generation(sliceOf("node-a", a), 2, 2), generation(sliceOf("node-a", a, b), 1, 1)}, "node-a/gpu-0badcafe node-a/gpu-4f3a1b2c"},
+		"partitions that an administrator made": {[]*resourceapi.ResourceSlice{sliceOf("node-a",
+			partitionDevice("gpu-0badcafe-mig-1g-5gb-0", "gpu-0badcafe", uuidB, "1g.5gb", "4864Mi", 1),
+			partitionDevice("gpu-0badcafe-mig-1g-5gb-1", "gpu-0badcafe", uuidB, "1g.5gb", "4864Mi", 1))}, "node-a/gpu-0badcafe"},
+		"another driver's names": {[]*resourceapi.ResourceSlice{sliceOf("node-a",
+			gpuDevice("gpu-0", uuidA, "40Gi"), partitionDevice("gpu-0-mig-9-0-1", "gpu-0", uuidA, "1g.5gb", "4864Mi", 1),
+			partitionDevice("gpu-1-mig-9-0-1", "gpu-1", uuidB, "1g.5gb", "4864Mi", 1))}, "node-a/" + uuidB + " node-a/gpu-0"},
 	} {
-		if got := visible(text); got != want {
-			t.Errorf("%q is shown as %s, want %s", text, got, want)
-		}
-		if again := visible(want); again != want {
-			t.Errorf("%s becomes %s", want, again)
-		}
+		t.Run(name, func(t *testing.T) {
+			h := newHardware(test.slices, testDriver)
+			var got []string
+			for _, gpu := range h.gpus {
+				got = append(got, h.nodeOf(gpu.pool)+"/"+gpu.name)
+			}
+			if strings.Join(got, " ") != test.want {
+				t.Errorf("GPUs are %s, want %s", got, test.want)
+			}
+		})
 	}
 }
 
@@ -60,11 +137,11 @@ func evilOwners() []ownership.Owner {
 }
 
 func TestNoTextReachesTheTerminalAsControlCharacters(t *testing.T) {
-	v := view{owners: evilOwners(), problem: "problem" + evil + "\nsecond line"}
+	v := View{owners: evilOwners(), problem: "problem" + evil + "\nsecond line"}
 	for _, output := range []string{"table", "wide", "json", "yaml"} {
-		for _, by := range []string{"", byNamespace, byWorkload, byNode} {
+		for _, by := range []string{"", ByNamespace, ByWorkload, ByNode} {
 			for _, width := range []int{0, 40} {
-				o := &ownersOptions{output: newOutputFlag(output), by: &outputFlag{value: by}, surroundings: around(nil)}
+				o := &Options{Output: output, By: by}
 				var out strings.Builder
 				if err := o.render(&out, v, noon, width); err != nil {
 					t.Fatal(err)
@@ -75,7 +152,7 @@ func TestNoTextReachesTheTerminalAsControlCharacters(t *testing.T) {
 			}
 		}
 	}
-	s := screen{options: &ownersOptions{output: newOutputFlag("table"), by: &outputFlag{}, surroundings: around(nil)}}
+	s := screen{options: &Options{Output: Table, Now: func() time.Time { return noon }, Terminal: noTerminal}}
 	var out strings.Builder
 	s.out = &out
 	if err := s.show(v); err != nil {
@@ -86,17 +163,17 @@ func TestNoTextReachesTheTerminalAsControlCharacters(t *testing.T) {
 	}
 }
 
-func isHarmful(r rune) bool { return r != '\n' && visible(string(r)) != string(r) }
+func isHarmful(r rune) bool { return r != '\n' && display.Visible(string(r)) != string(r) }
 
 // What programs read says what was there.
 func TestHarmlessJSONAndYAMLKeepTheText(t *testing.T) {
-	want := ownerList{Owners: evilOwners()}
+	want := List{Owners: evilOwners()}
 	for _, output := range []string{"json", "yaml"} {
 		var out strings.Builder
-		if err := printHarmless(&out, output, want); err != nil {
+		if err := display.PrintHarmless(&out, output, want); err != nil {
 			t.Fatal(err)
 		}
-		var got ownerList
+		var got List
 		unmarshal := func(data []byte) error { return json.Unmarshal(data, &got) }
 		if output == "yaml" {
 			unmarshal = func(data []byte) error { return yaml.UnmarshalStrict(data, &got) }
@@ -177,7 +254,7 @@ func TestWhatIsHeldOfADevice(t *testing.T) {
 		"a partition without profile":      {nil, ownership.Owner{Device: ownership.Device{Name: "gpu-0-mig-19-0-1", Type: "mig"}}, 0, "-"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			v := view{hardware: test.hardware, owners: []ownership.Owner{test.owner}}
+			v := View{hardware: test.hardware, owners: []ownership.Owner{test.owner}}
 			for range test.others {
 				other := ownership.Owner{Device: test.owner.Device}
 				other.Device.ShareID = "other"
