@@ -28,6 +28,10 @@ test: ## Run all unit and integration tests with the race detector. Needs no roo
 	@# Twice as many packages as processors, since some wait. "make lint" does the vetting.
 	go test -race -vet=off -p $$(($$(nproc) * 2)) ./...
 
+.PHONY: test-fast
+test-fast: ## Test one tree without the race detector: make test-fast PKG=./pkg/gpu/...
+	go test -vet=off $(or $(PKG),$(error name the packages, such as make test-fast PKG=./pkg/gpu/...))
+
 .PHONY: test-scheduler
 test-scheduler: ## Compare the allocator with kube-scheduler's in 200,000 generated cases.
 	go test -count=1 -v -run '^TestAgainstKubeScheduler$$' ./pkg/plan/allocator/internal/solver
