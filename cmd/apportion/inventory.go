@@ -179,8 +179,9 @@ func read(ctx context.Context, library nvml.Interface, sysfs fs.ReadLinkFS) (nod
 // printSlices prints the ResourceSlices as the node driver would write them.
 func (o *inventoryOptions) printSlices(cmd *cobra.Command, model *devicemodel.Model) error {
 	slices := model.Slices()
+	objects := make([]resourceapi.ResourceSlice, 0, len(slices))
 	for i, slice := range slices {
-		object := resourceapi.ResourceSlice{
+		objects = append(objects, resourceapi.ResourceSlice{
 			TypeMeta: metav1.TypeMeta{APIVersion: resourceapi.SchemeGroupVersion.String(), Kind: "ResourceSlice"},
 			// The API server adds a random suffix.
 			ObjectMeta: metav1.ObjectMeta{GenerateName: fmt.Sprintf("%05x-%s-%s-", i, o.driverName, o.nodeName)},
@@ -193,13 +194,7 @@ func (o *inventoryOptions) printSlices(cmd *cobra.Command, model *devicemodel.Mo
 				Devices:        slice.Devices,
 				SharedCounters: slice.SharedCounters,
 			},
-		}
-		if i > 0 {
-			fmt.Fprintln(cmd.OutOrStdout(), "---")
-		}
-		if err := printObject(cmd.OutOrStdout(), "yaml", object); err != nil {
-			return err
-		}
+		})
 	}
-	return nil
+	return printDocuments(cmd.OutOrStdout(), objects)
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
@@ -26,6 +27,21 @@ func (f *outputFlag) Set(value string) error {
 		return fmt.Errorf("known are: %s", strings.Join(f.allowed, ", "))
 	}
 	f.value = value
+	return nil
+}
+
+// printDocuments prints values as documents of YAML.
+func printDocuments[T any](out io.Writer, values []T) error {
+	for i, value := range values {
+		if i > 0 {
+			if _, err := fmt.Fprintln(out, "---"); err != nil {
+				return err
+			}
+		}
+		if err := printObject(out, "yaml", value); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 

@@ -159,15 +159,5 @@ func (o *templatesOptions) print(cmd *cobra.Command, objects []*resourceapi.Reso
 		}{metav1.TypeMeta{APIVersion: "v1", Kind: "List"}, objects}
 		return printObject(out, "json", list)
 	}
-	for i, object := range objects {
-		if i > 0 {
-			if _, err := fmt.Fprintln(out, "---"); err != nil {
-				return err
-			}
-		}
-		if err := printObject(out, "yaml", object); err != nil {
-			return err
-		}
-	}
-	return nil
+	return printDocuments(out, objects)
 }

@@ -23,6 +23,7 @@ import (
 	"strings"
 	"sync"
 
+	"apportion.dev/apportion/internal/natural"
 	"apportion.dev/apportion/pkg/gpu/products"
 )
 
@@ -98,5 +99,5 @@ func Find(types []InstanceType, name string) (InstanceType, error) {
 // compareTypes orders by cloud and by name, in which numbers count by their value
 // ("g5.2xlarge" before "g5.12xlarge").
 func compareTypes(a, b InstanceType) int {
-	return cmp.Or(cmp.Compare(a.Cloud, b.Cloud), compareNames(a.Name, b.Name), cmp.Compare(a.Name, b.Name))
+	return cmp.Or(cmp.Compare(a.Cloud, b.Cloud), natural.Compare(a.Name, b.Name))
 }

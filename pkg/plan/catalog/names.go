@@ -6,36 +6,6 @@ import (
 	"strings"
 )
 
-// compareNames orders names so that numbers in them count by their value.
-func compareNames(a, b string) int {
-	for a != "" && b != "" {
-		partA, restA := leadingPart(a)
-		partB, restB := leadingPart(b)
-		if isDigit(partA[0]) && isDigit(partB[0]) {
-			// Without leading zeros the longer number is the larger.
-			na, nb := strings.TrimLeft(partA, "0"), strings.TrimLeft(partB, "0")
-			if c := cmp.Or(cmp.Compare(len(na), len(nb)), cmp.Compare(na, nb)); c != 0 {
-				return c
-			}
-		} else if c := cmp.Compare(partA, partB); c != 0 {
-			return c
-		}
-		a, b = restA, restB
-	}
-	return cmp.Compare(len(a), len(b))
-}
-
-// leadingPart splits off the digits, or the other characters, with which a name begins.
-func leadingPart(s string) (part, rest string) {
-	end := strings.IndexFunc(s, func(r rune) bool { return isDigit(byte(r)) != isDigit(s[0]) })
-	if end < 0 {
-		return s, ""
-	}
-	return s[:end], s[end:]
-}
-
-func isDigit(c byte) bool { return c >= '0' && c <= '9' }
-
 // mostAlike is how many names an error offers.
 const mostAlike = 8
 

@@ -11,6 +11,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"apportion.dev/apportion/internal/natural"
 	"apportion.dev/apportion/pkg/plan/allocator"
 )
 
@@ -135,7 +136,7 @@ func (s *shared) newPlanner(policy allocator.Policy) (*planner, error) {
 			used[node] = plus(used[node], requestsOf(pod))
 		}
 	}
-	for _, node := range sorted(s.in.Nodes, func(a, b *corev1.Node) int { return compareNames(a.Name, b.Name) }) {
+	for _, node := range sorted(s.in.Nodes, func(a, b *corev1.Node) int { return natural.Compare(a.Name, b.Name) }) {
 		p.taken[node.Name] = true
 		p.nodes = append(p.nodes, &target{name: node.Name, node: node, used: used[node.Name], held: s.held[node.Name]})
 	}
@@ -314,7 +315,7 @@ func cheapestFirst(all []*InstanceType, stocks map[*InstanceType]*stock) {
 			cmp.Compare(unknown(a), unknown(b)), cmp.Compare(a.Price, b.Price),
 			cmp.Compare(len(stocks[a].units), len(stocks[b].units)), cmp.Compare(stocks[a].memory(), stocks[b].memory()),
 			cmp.Compare(quantity(a, corev1.ResourceCPU), quantity(b, corev1.ResourceCPU)),
-			cmp.Compare(quantity(a, corev1.ResourceMemory), quantity(b, corev1.ResourceMemory)), compareNames(a.Name, b.Name),
+			cmp.Compare(quantity(a, corev1.ResourceMemory), quantity(b, corev1.ResourceMemory)), natural.Compare(a.Name, b.Name),
 		)
 	})
 }

@@ -14,6 +14,8 @@ import (
 	corehelpers "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/klog/v2"
+
+	"apportion.dev/apportion/internal/natural"
 )
 
 // podState is a pod with all that its place depends on.
@@ -62,33 +64,8 @@ func comparePods(a, b *corev1.Pod) int {
 	return cmp.Or(
 		cmp.Compare(corehelpers.PodPriority(b), corehelpers.PodPriority(a)),
 		a.CreationTimestamp.Compare(b.CreationTimestamp.Time),
-		cmp.Compare(a.Namespace, b.Namespace), compareNames(a.Name, b.Name), cmp.Compare(a.UID, b.UID),
+		cmp.Compare(a.Namespace, b.Namespace), natural.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID),
 	)
-}
-
-// compareNames compares texts so that "web-2" is before "web-10".
-func compareNames(a, b string) int {
-	for i, j := 0, 0; i < len(a) && j < len(b); {
-		m, n := digits(a[i:]), digits(b[j:])
-		if m == 0 || n == 0 {
-			if a[i] != b[j] {
-				return cmp.Compare(a[i], b[j])
-			}
-			i, j = i+1, j+1
-			continue
-		}
-		x, y := strings.TrimLeft(a[i:i+m], "0"), strings.TrimLeft(b[j:j+n], "0")
-		if order := cmp.Or(cmp.Compare(len(x), len(y)), cmp.Compare(x, y)); order != 0 {
-			return order
-		}
-		i, j = i+m, j+n
-	}
-	return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b))
-}
-
-// digits is how many digits a text begins with.
-func digits(text string) int {
-	return len(text) - len(strings.TrimLeft(text, "0123456789"))
 }
 
 // newPod reads a pod. Claims that controllers would make for it are made.

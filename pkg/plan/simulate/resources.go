@@ -54,16 +54,15 @@ func shortage(requests, used, allocatable corev1.ResourceList) string {
 	return ""
 }
 
-// plus adds resources; neither list is changed.
-func plus(a, b corev1.ResourceList) corev1.ResourceList {
-	sum := a.DeepCopy()
-	if sum == nil {
-		sum = corev1.ResourceList{}
-	}
-	for name, quantity := range b {
-		total := sum[name].DeepCopy()
-		total.Add(quantity)
-		sum[name] = total
+// plus adds quantities of the same name; neither map is changed.
+func plus[K ~string](a, b map[K]resource.Quantity) map[K]resource.Quantity {
+	sum := map[K]resource.Quantity{}
+	for _, quantities := range []map[K]resource.Quantity{a, b} {
+		for name, quantity := range quantities {
+			total := sum[name]
+			total.Add(quantity)
+			sum[name] = total
+		}
 	}
 	return sum
 }

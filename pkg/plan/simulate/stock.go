@@ -154,14 +154,9 @@ func ratio(part, whole resource.Quantity) float64 {
 	return part.AsApproximateFloat64() / whole.AsApproximateFloat64()
 }
 
-// holdings are what is taken of each unit, by device.
-type holdings map[*unit]map[deviceKey]holding
-
-// holding is what is taken of one device.
-type holding struct {
-	// consumed is the sum of shares, nil for an exclusive device.
-	consumed map[resourceapi.QualifiedName]resource.Quantity
-}
+// holdings are what is taken of each unit, by device: the sum of shares, nil for an
+// exclusive device.
+type holdings map[*unit]map[deviceKey]map[resourceapi.QualifiedName]resource.Quantity
 
 func (s *stock) hold(all []taken) holdings {
 	h := holdings{}
@@ -171,22 +166,13 @@ func (s *stock) hold(all []taken) holdings {
 			continue
 		}
 		if h[u] == nil {
-			h[u] = map[deviceKey]holding{}
+			h[u] = map[deviceKey]map[resourceapi.QualifiedName]resource.Quantity{}
 		}
-		sum := h[u][t.id]
+		consumed := h[u][t.id]
 		if t.consumed != nil {
-			consumed := maps.Clone(sum.consumed)
-			if consumed == nil {
-				consumed = map[resourceapi.QualifiedName]resource.Quantity{}
-			}
-			for name, amount := range t.consumed {
-				total := consumed[name].DeepCopy()
-				total.Add(amount)
-				consumed[name] = total
-			}
-			sum.consumed = consumed
+			consumed = plus(consumed, t.consumed)
 		}
-		h[u][t.id] = sum
+		h[u][t.id] = consumed
 	}
 	return h
 }
@@ -207,13 +193,13 @@ func (s *stock) left(h holdings) float64 {
 	for _, u := range s.units {
 		used := 0.0
 		for i, device := range u.devices {
-			held, is := h[u][u.ids[i]]
+			consumed, is := h[u][u.ids[i]]
 			if !is {
 				continue
 			}
 			part := 1.0
-			if held.consumed != nil {
-				part = share(device, held.consumed)
+			if consumed != nil {
+				part = share(device, consumed)
 			}
 			used += part * u.size(device)
 		}
@@ -276,17 +262,17 @@ func (s *stock) unused(h holdings) Unused {
 
 // parts are what is left of a unit of which something is taken: of each shared device
 // what further shares may take, and the largest of the devices beside those taken.
-func (u *unit) parts(h map[deviceKey]holding) []UnusedPart {
+func (u *unit) parts(h map[deviceKey]map[resourceapi.QualifiedName]resource.Quantity) []UnusedPart {
 	var parts []UnusedPart
 	left := maps.Clone(u.counters)
 	name := u.whole().Name
 	for i, device := range u.devices {
-		held, is := h[u.ids[i]]
+		consumed, is := h[u.ids[i]]
 		if !is {
 			continue
 		}
 		subtract(left, device)
-		if capacity := leftOf(device, held.consumed); capacity != nil {
+		if capacity := leftOf(device, consumed); capacity != nil {
 			parts = append(parts, UnusedPart{Kind: kindOf(u.driver, device), Device: device.Name, Capacity: capacity})
 		}
 	}
