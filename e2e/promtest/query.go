@@ -2,15 +2,11 @@ package promtest
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
-	"math"
-	"net/http"
-	"net/url"
-	"strconv"
 	"time"
 
+	promapi "github.com/prometheus/client_golang/api/prometheus/v1"
+	"github.com/prometheus/common/model"
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
@@ -31,11 +27,41 @@ type Sample struct {
 // gives the samples as they were scraped; all else gives one sample a series, and a
 // number one series without labels. The order of the series is Prometheus's.
 func (s *Server) Query(ctx context.Context, expression string, at time.Time) ([]Series, error) {
-	series, err := s.ask(ctx, "/api/v1/query", url.Values{"query": {expression}, "time": {formatTime(at)}})
+	// Prometheus keeps milliseconds, and would round to the next one.
+	value, warnings, err := promapi.NewAPI(s.client).Query(ctx, expression, at.Truncate(time.Millisecond))
+	if err == nil && len(warnings) > 0 {
+		err = fmt.Errorf("the answer is incomplete: %v", warnings)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("query %q: %w", expression, err)
 	}
-	return series, nil
+	var all []Series
+	switch value := value.(type) {
+	case model.Vector:
+		for _, one := range value {
+			all = append(all, series(one.Metric, model.SamplePair{Timestamp: one.Timestamp, Value: one.Value}))
+		}
+	case model.Matrix:
+		for _, one := range value {
+			all = append(all, series(one.Metric, one.Values...))
+		}
+	case *model.Scalar:
+		all = append(all, series(nil, model.SamplePair{Timestamp: value.Timestamp, Value: value.Value}))
+	default:
+		return nil, fmt.Errorf("query %q: the answer is a %T", expression, value)
+	}
+	return all, nil
+}
+
+func series(metric model.Metric, samples ...model.SamplePair) Series {
+	s := Series{Labels: map[string]string{}}
+	for name, value := range metric {
+		s.Labels[string(name)] = string(value)
+	}
+	for _, sample := range samples {
+		s.Samples = append(s.Samples, Sample{Time: sample.Timestamp.Time().UTC(), Value: float64(sample.Value)})
+	}
+	return s
 }
 
 // Scraped gives the samples of a metric (a selector, such as up{job="x"}) as they
@@ -73,110 +99,4 @@ func (s *Server) WaitScrapes(ctx context.Context, n int) error {
 		return fmt.Errorf("wait for %d scrapes: %w (%s)", n, err, missing)
 	}
 	return nil
-}
-
-func formatTime(t time.Time) string {
-	return strconv.FormatFloat(float64(t.UnixMilli())/1000, 'f', 3, 64)
-}
-
-// answer is what the HTTP API says (https://prometheus.io/docs/prometheus/latest/querying/api/).
-type answer struct {
-	Status   string   `json:"status"`
-	Error    string   `json:"error"`
-	Warnings []string `json:"warnings"`
-	Data     struct {
-		ResultType string          `json:"resultType"`
-		Result     json.RawMessage `json:"result"`
-	} `json:"data"`
-}
-
-func (s *Server) ask(ctx context.Context, path string, values url.Values) ([]Series, error) {
-	data, err := s.get(ctx, path, values)
-	if err != nil {
-		return nil, err
-	}
-	var a answer
-	if err := json.Unmarshal(data, &a); err != nil {
-		return nil, fmt.Errorf("read the answer: %w", err)
-	}
-	if len(a.Warnings) > 0 {
-		return nil, fmt.Errorf("the answer is incomplete: %v", a.Warnings)
-	}
-	return parseResult(a.Data.ResultType, a.Data.Result)
-}
-
-func parseResult(kind string, result json.RawMessage) ([]Series, error) {
-	var series []Series
-	switch kind {
-	case "vector", "matrix":
-		var found []struct {
-			Metric map[string]string `json:"metric"`
-			Value  *point            `json:"value"`
-			Values []point           `json:"values"`
-		}
-		if err := json.Unmarshal(result, &found); err != nil {
-			return nil, fmt.Errorf("read the answer's %s: %w", kind, err)
-		}
-		for _, f := range found {
-			one := Series{Labels: f.Metric}
-			if f.Value != nil {
-				f.Values = append(f.Values, *f.Value)
-			}
-			for _, p := range f.Values {
-				one.Samples = append(one.Samples, Sample(p))
-			}
-			series = append(series, one)
-		}
-	case "scalar":
-		var p point
-		if err := json.Unmarshal(result, &p); err != nil {
-			return nil, fmt.Errorf("read the answer's %s: %w", kind, err)
-		}
-		series = append(series, Series{Labels: map[string]string{}, Samples: []Sample{Sample(p)}})
-	default:
-		return nil, fmt.Errorf("read the answer: it is a %s", kind)
-	}
-	return series, nil
-}
-
-// point is a sample as the API writes it: [seconds, "value"].
-type point Sample
-
-func (p *point) UnmarshalJSON(data []byte) error {
-	var seconds float64
-	var value string
-	if err := json.Unmarshal(data, &[]any{&seconds, &value}); err != nil {
-		return err
-	}
-	// Prometheus keeps milliseconds.
-	p.Time = time.UnixMilli(int64(math.Round(seconds * 1000))).UTC()
-	var err error
-	p.Value, err = strconv.ParseFloat(value, 64)
-	return err
-}
-
-// get returns the body of an answer, whose error is what Prometheus says if it has
-// none.
-func (s *Server) get(ctx context.Context, path string, values url.Values) ([]byte, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url+path+"?"+values.Encode(), nil)
-	if err != nil {
-		return nil, err
-	}
-	response, err := s.http.Do(request)
-	if err != nil {
-		return nil, err
-	}
-	defer response.Body.Close()
-	data, err := io.ReadAll(response.Body)
-	if err != nil {
-		return nil, err
-	}
-	if response.StatusCode != http.StatusOK {
-		var a answer
-		if json.Unmarshal(data, &a) == nil && a.Error != "" {
-			return nil, fmt.Errorf("%s: %s", response.Status, a.Error)
-		}
-		return nil, fmt.Errorf("%s: %s", response.Status, data)
-	}
-	return data, nil
 }

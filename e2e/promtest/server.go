@@ -21,6 +21,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/prometheus/client_golang/api"
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
@@ -46,8 +47,8 @@ type Target struct {
 // Server is a Prometheus that runs until Stop.
 type Server struct {
 	options Options
-	url     string
 	http    *http.Client
+	client  api.Client
 	stop    context.CancelFunc
 	// ended is closed when the process has ended, with failure set before.
 	ended   chan struct{}
@@ -113,7 +114,10 @@ func (s *Server) waitReady(ctx context.Context) error {
 	defer cancel()
 	select {
 	case address := <-s.log.address:
-		s.url = "http://" + address
+		var err error
+		if s.client, err = api.NewClient(api.Config{Address: "http://" + address, Client: s.http}); err != nil {
+			return fmt.Errorf("start Prometheus: %w", err)
+		}
 	case <-s.ended:
 		return fmt.Errorf("start Prometheus: it ended: %w%s", s.failure, s.log.tail())
 	case <-ctx.Done():
@@ -126,11 +130,23 @@ func (s *Server) waitReady(ctx context.Context) error {
 			return false, fmt.Errorf("start Prometheus: it ended: %w%s", s.failure, s.log.tail())
 		default:
 		}
-		_, last = s.get(ctx, "/-/ready", nil)
+		last = s.ready(ctx)
 		return last == nil, nil
 	})
 	if wait.Interrupted(err) {
 		return fmt.Errorf("start Prometheus: it is not ready: %w%s", last, s.log.tail())
+	}
+	return err
+}
+
+func (s *Server) ready(ctx context.Context) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.client.URL("/-/ready", nil).String(), nil)
+	if err != nil {
+		return err
+	}
+	response, body, err := s.client.Do(ctx, request)
+	if err == nil && response.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", response.Status, body)
 	}
 	return err
 }
