@@ -9,13 +9,13 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"fmt"
-	"math/big"
 	"net"
 	"path/filepath"
 	"time"
 
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/client-go/util/keyutil"
 )
 
 // validity of all certificates; the cluster is not meant to live as long.
@@ -37,7 +37,6 @@ func newAuthority(dir string) (*authority, error) {
 		return nil, fmt.Errorf("make the authority's key: %w", err)
 	}
 	template := &x509.Certificate{
-		SerialNumber:          big.NewInt(1),
 		Subject:               pkix.Name{CommonName: "apportion local cluster"},
 		NotBefore:             time.Now().Add(-time.Hour),
 		NotAfter:              time.Now().Add(validity),
@@ -67,17 +66,12 @@ func (a *authority) issue(subject pkix.Name, names ...string) (certificate, key 
 	if err != nil {
 		return nil, nil, fmt.Errorf("make a key for %s: %w", subject.CommonName, err)
 	}
-	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
-	if err != nil {
-		return nil, nil, err
-	}
 	template := &x509.Certificate{
-		SerialNumber: serial,
-		Subject:      subject,
-		NotBefore:    a.certificate.NotBefore,
-		NotAfter:     a.certificate.NotAfter,
-		KeyUsage:     x509.KeyUsageDigitalSignature,
-		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		Subject:     subject,
+		NotBefore:   a.certificate.NotBefore,
+		NotAfter:    a.certificate.NotAfter,
+		KeyUsage:    x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}
 	for _, name := range names {
 		template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
@@ -91,7 +85,7 @@ func (a *authority) issue(subject pkix.Name, names ...string) (certificate, key 
 	if err != nil {
 		return nil, nil, fmt.Errorf("make a certificate for %s: %w", subject.CommonName, err)
 	}
-	key, err = encodeKey(private)
+	key, err = keyutil.MarshalPrivateKeyToPEM(private)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -117,7 +111,7 @@ func (a *authority) writeKeyPair(name string) error {
 	if err != nil {
 		return fmt.Errorf("make the key %s: %w", name, err)
 	}
-	encoded, err := encodeKey(private)
+	encoded, err := keyutil.MarshalPrivateKeyToPEM(private)
 	if err != nil {
 		return err
 	}
@@ -148,12 +142,4 @@ func (a *authority) writeKubeconfig(path, server string, subject pkix.Name) erro
 		return fmt.Errorf("write %s: %w", path, err)
 	}
 	return writeFile(path, data, 0o600)
-}
-
-func encodeKey(key *ecdsa.PrivateKey) ([]byte, error) {
-	der, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		return nil, fmt.Errorf("encode a key: %w", err)
-	}
-	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), nil
 }

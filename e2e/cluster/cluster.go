@@ -12,6 +12,7 @@ import (
 	"reflect"
 	"strings"
 
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 )
@@ -178,6 +179,14 @@ func (c *Cluster) RESTConfig() (*rest.Config, error) {
 	config.QPS = -1
 	config.Proxy = func(*http.Request) (*url.URL, error) { return nil, nil }
 	return config, nil
+}
+
+func (c *Cluster) client() (*kubernetes.Clientset, error) {
+	config, err := c.RESTConfig()
+	if err != nil {
+		return nil, err
+	}
+	return kubernetes.NewForConfig(config)
 }
 
 // Nodes are the cluster's nodes in the order of the options.

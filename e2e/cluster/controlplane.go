@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/kubernetes"
 )
 
 // controlPlaneName is the machine of etcd and the three central programs.
@@ -144,11 +143,7 @@ func (c *Cluster) startControlPlane(ctx context.Context) error {
 
 // waitAPIServer waits until the API server says that it is ready.
 func (c *Cluster) waitAPIServer(ctx context.Context) error {
-	config, err := c.RESTConfig()
-	if err != nil {
-		return err
-	}
-	client, err := kubernetes.NewForConfig(config)
+	client, err := c.client()
 	if err != nil {
 		return err
 	}

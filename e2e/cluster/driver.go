@@ -16,7 +16,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/ptr"
 
 	"apportion.dev/apportion/e2e/chart"
@@ -99,11 +98,7 @@ func (c *Cluster) driverValues(digest string) map[string]any {
 // waitDriver waits until the driver's pods are ready and each node's devices are
 // published.
 func (c *Cluster) waitDriver(ctx context.Context, driver string) error {
-	config, err := c.RESTConfig()
-	if err != nil {
-		return err
-	}
-	client, err := kubernetes.NewForConfig(config)
+	client, err := c.client()
 	if err != nil {
 		return err
 	}

@@ -10,7 +10,6 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 )
 
 // WriteStatus writes tables of the cluster's programs, nodes and published devices.
@@ -27,11 +26,7 @@ func (c *Cluster) WriteStatus(ctx context.Context, w io.Writer) error {
 	if err := table.Flush(); err != nil {
 		return err
 	}
-	config, err := c.RESTConfig()
-	if err != nil {
-		return err
-	}
-	client, err := kubernetes.NewForConfig(config)
+	client, err := c.client()
 	if err != nil {
 		return err
 	}

@@ -14,7 +14,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/kubernetes"
 )
 
 // Up starts a cluster, or returns the one that is up already; it returns when all
@@ -204,11 +203,7 @@ func (c *Cluster) startRuntime(ctx context.Context, node *Node) error {
 // waitPods waits until pods can be made and run: all nodes are ready, and the
 // controller manager has made the service account that pods get by default.
 func (c *Cluster) waitPods(ctx context.Context) error {
-	config, err := c.RESTConfig()
-	if err != nil {
-		return err
-	}
-	client, err := kubernetes.NewForConfig(config)
+	client, err := c.client()
 	if err != nil {
 		return err
 	}
