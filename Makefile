@@ -15,8 +15,15 @@ help: ## List the targets.
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
-build: ## Build the programs into bin/.
+build: fake-library ## Build the programs and the fake libnvidia-ml into bin/.
 	go build -o $(BIN)/ ./cmd/...
+
+# Go's linker takes no name for a shared library, so the C linker is told.
+FAKE_LIBRARY := $(BIN)/libnvidia-ml.so
+.PHONY: fake-library
+fake-library: ## Build NVML for fake GPUs, as bin/libnvidia-ml.so.
+	go build -buildmode=c-shared -ldflags '-extldflags "-Wl,-soname,libnvidia-ml.so.1"' -o $(FAKE_LIBRARY) ./pkg/fake/libnvidia-ml
+	rm -f $(FAKE_LIBRARY:.so=.h)
 
 .PHONY: image
 image: ## Build the driver's image without Docker, as bin/apportion.tar.
@@ -51,7 +58,7 @@ e2e: ## Test the chart, the images and everything on a local cluster. Needs root
 	cd e2e && go test -count=1 -p 1 -timeout 60m -v ./suite/...
 
 .PHONY: generate
-generate: ## Generate the config API's deepcopy, schema and reference page.
+generate: ## Generate the config API's files, the ownership service and the fake libnvidia-ml.
 	hack/generate
 
 .PHONY: bench

@@ -77,6 +77,8 @@ func TestNvcdiFindsADriver(t *testing.T) {
 		libraries + "libnvidia-allocator.so.580.95.05",
 		libraries + "libnvidia-cfg.so.580.95.05",
 		libraries + "libnvidia-encode.so.580.95.05",
+		// The file by which NVML finds the machine goes where the library goes.
+		libraries + "libnvidia-fake-machine.so.580.95.05",
 		libraries + "libnvidia-gpucomp.so.580.95.05",
 		libraries + "libnvidia-ml.so.580.95.05",
 		libraries + "libnvidia-nvvm.so.580.95.05",

@@ -26,7 +26,7 @@ func sameRoot(a, b *state) bool {
 
 // rootFiles are the files of the machine's driver root.
 func (s *state) rootFiles() fakeroot.Files {
-	m := fakeroot.Machine{DriverVersion: s.DriverVersion, CUDAVersion: cudaVersion(s.DriverVersion)}
+	m := fakeroot.Machine{Dir: s.dir, DriverVersion: s.DriverVersion, CUDAVersion: cudaVersion(s.DriverVersion)}
 	for _, v := range s.present() {
 		m.GPUs = append(m.GPUs, v.inRoot())
 	}

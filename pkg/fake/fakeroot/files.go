@@ -36,10 +36,21 @@ var libraries = []struct{ name, soname string }{
 	{"libnvidia-ptxjitcompiler", "1"},
 }
 
+// machineLibrary is the name of the library that names the machine's folder.
+const machineLibrary = "libnvidia-fake-machine"
+
 // addLibraries adds the versioned libraries and the links that ldconfig and a
 // driver's installer make. A library without a number in its soname is known by
 // its full version.
-func addLibraries(files Files, version string) {
+//
+// One more names the machine's folder, by which NVML's library finds its machine: behind
+// the shared object follow, as text, the folder's path from the library and the one where
+// it was made. It looks like a library of the driver, so that what takes those into a
+// container takes it too.
+func addLibraries(files Files, m Machine) {
+	version := m.DriverVersion
+	machine := machineLibrary + ".so." + version
+	files[path.Join(LibraryDir, machine)] = regular(string(sharedObject(machine))+"../../../..:"+m.Dir, 0o755)
 	for _, l := range libraries {
 		file := l.name + ".so." + version
 		soname := file

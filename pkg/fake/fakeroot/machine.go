@@ -11,6 +11,8 @@ const MaxGPUs = 16
 
 // Machine is what the files show of a machine.
 type Machine struct {
+	// Dir is the machine's folder; the driver root is the folder "root" in it.
+	Dir string
 	// DriverVersion is empty while no driver is installed.
 	DriverVersion string
 	// CUDAVersion is 1000*major + 10*minor.

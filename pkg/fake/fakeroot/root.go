@@ -48,7 +48,7 @@ func FilesOf(m Machine) Files {
 	if m.DriverVersion == "" {
 		return files
 	}
-	addLibraries(files, m.DriverVersion)
+	addLibraries(files, m)
 	addPrograms(files, m)
 	addDevices(files, m)
 	return files
