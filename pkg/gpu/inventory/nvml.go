@@ -58,6 +58,8 @@ type NVML struct {
 	lost map[string]bool
 	// driver is the driver's version at the last reading.
 	driver string
+	// asked is what Snapshot returned since Watch last read, nil if it was not called.
+	asked *Node
 }
 
 var _ Source = (*NVML)(nil)
@@ -87,6 +89,15 @@ func hostSysFS() fs.ReadLinkFS {
 func (n *NVML) Snapshot(ctx context.Context) (Node, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	node, err := n.snapshot(ctx)
+	if err == nil {
+		n.asked = &node
+	}
+	return node, err
+}
+
+// snapshot reads everything. The caller holds n.mu.
+func (n *NVML) snapshot(ctx context.Context) (Node, error) {
 	if err := ctx.Err(); err != nil {
 		return Node{}, err
 	}

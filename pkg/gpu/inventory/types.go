@@ -198,7 +198,7 @@ type Source interface {
 	// else is said in the Node.
 	Snapshot(ctx context.Context) (Node, error)
 	// Watch calls changed with the first snapshot and then whenever the node
-	// differs from the last one given, until ctx ends. Calls do not overlap. It
+	// differs from the last one given, also by Snapshot, until ctx ends. Calls do not overlap. It
 	// returns when ctx has ended and nothing it started is running.
 	Watch(ctx context.Context, changed func(Node))
 	// Current says whether the hardware was read as lately as Watch should have

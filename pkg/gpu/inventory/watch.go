@@ -23,11 +23,11 @@ func (n *NVML) Watch(ctx context.Context, changed func(Node)) {
 			// The listener's Init would keep NVML from looking for GPUs anew.
 			events.stop()
 		}
-		node, err := n.Snapshot(ctx)
+		node, news, err := n.look(ctx, last)
 		if err != nil {
 			return
 		}
-		if last == nil || !reflect.DeepEqual(*last, node) {
+		if news {
 			changed(node)
 			last = &node
 		}
@@ -50,6 +50,20 @@ func (n *NVML) Watch(ctx context.Context, changed func(Node)) {
 			last = n.burst(ctx, events.wake, last, changed)
 		}
 	}
+}
+
+// look reads the node, and says whether it differs from what is known of it: what
+// Watch reported last, or what Snapshot returned since.
+func (n *NVML) look(ctx context.Context, last *Node) (node Node, news bool, err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	asked := n.asked
+	n.asked = nil
+	if node, err = n.snapshot(ctx); err != nil {
+		return node, false, err
+	}
+	news = last == nil || !reflect.DeepEqual(*last, node) || asked != nil && !reflect.DeepEqual(*asked, node)
+	return node, news, nil
 }
 
 // One change of a GPU comes with several events, and a node that makes partitions

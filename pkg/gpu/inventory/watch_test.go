@@ -92,6 +92,29 @@ func TestWatchPolls(t *testing.T) {
 	})
 }
 
+// A device goes, comes back and goes again. The driver reads the
+// node itself in between: what it saw then is not so any more, though it is what
+// Watch reported last.
+func TestAPartitionThatIsDestroyedTwiceIsSeenToBeGoneTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lib := newFakeLibrary(plainGPU(uuid0, "00000000:07:00.0"))
+		lib.missing = []string{"nvmlEventSetCreate"}
+		source := NewNVML(Options{Library: lib, SysFS: sysFS()})
+		w := watch(t, source)
+		w.expect(t, "at start", report0)
+		lib.set(func(f *fakeLibrary) { f.devices = append(f.devices, plainGPU(uuid1, "00000000:3B:00.0")) })
+		if node, err := source.Snapshot(t.Context()); err != nil || len(node.GPUs) != 2 {
+			t.Fatalf("read %+v, %v; want 2 GPUs", node, err)
+		}
+		lib.set(func(f *fakeLibrary) { f.devices = f.devices[:1] })
+		time.Sleep(10 * time.Second)
+		w.expect(t, "after what only Snapshot saw went", report0)
+		time.Sleep(time.Minute)
+		w.expect(t, "while nothing changes")
+		w.stop(t)
+	})
+}
+
 func TestASourceThatIsNotReadIsNotCurrent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lib := newFakeLibrary(plainGPU(uuid0, "00000000:07:00.0"))
