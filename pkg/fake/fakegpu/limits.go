@@ -10,10 +10,9 @@ import (
 	"syscall"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
-)
 
-// limitsSince is the driver branch that brought memory limits.
-const limitsSince = 615
+	gpufacts "apportion.dev/apportion/pkg/gpu"
+)
 
 // memoryLimitMax is NVML_DEVICE_MEMORY_LIMIT_MAX (nvml.h): no limit.
 const memoryLimitMax = ^uint64(0)
@@ -82,7 +81,7 @@ func (s *state) hasSymbol(symbol string) bool {
 	branch := driverBranch(s.DriverVersion)
 	switch {
 	case slices.Contains(limitSymbols, symbol):
-		return branch >= limitsSince
+		return branch >= gpufacts.MemoryLimitsSince
 	case strings.HasPrefix(symbol, gpmPrefix):
 		return branch >= gpmSince
 	}

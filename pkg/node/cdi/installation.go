@@ -76,7 +76,7 @@ func (i *installation) nvcdi(ctx context.Context) (nvcdi.Interface, error) {
 	lib, err := nvcdi.New(
 		nvcdi.WithLogger(logger{klog.FromContext(ctx)}),
 		nvcdi.WithMode(nvcdi.ModeNvml),
-		nvcdi.WithNvmlLib(i.options.Library),
+		nvcdi.WithNvmlLib(withMIGHandles(i.options.Library)),
 		nvcdi.WithDriverRoot(i.options.DriverRoot),
 		nvcdi.WithDevRoot(i.devRoot),
 		nvcdi.WithNVIDIACDIHookPath(i.options.HookPath),
@@ -90,6 +90,28 @@ func (i *installation) nvcdi(ctx context.Context) (nvcdi.Interface, error) {
 	}
 	return lib, nil
 }
+
+// withMIGHandles is the library as nvcdi needs it, which asks each handle whether it
+// is that of a MIG device. A driver older than MIG (450) lacks the function, and a
+// call of it would end the process.
+func withMIGHandles(lib nvml.Interface) nvml.Interface {
+	if lib.Extensions().LookupSymbol("nvmlDeviceIsMigDeviceHandle") == nil {
+		return lib
+	}
+	return olderThanMIG{lib}
+}
+
+type olderThanMIG struct{ nvml.Interface }
+
+func (l olderThanMIG) DeviceGetHandleByUUID(uuid string) (nvml.Device, nvml.Return) {
+	handle, ret := l.Interface.DeviceGetHandleByUUID(uuid)
+	return wholeGPU{handle}, ret
+}
+
+// wholeGPU is a handle of a driver whose handles are all of whole GPUs.
+type wholeGPU struct{ nvml.Device }
+
+func (wholeGPU) IsMigDeviceHandle() (bool, nvml.Return) { return false, nvml.SUCCESS }
 
 // withoutHostMPS leaves out the pipes of an MPS daemon of the host's own, which is no
 // business of containers here: whose share uses MPS gets the daemon of its GPU.

@@ -125,3 +125,39 @@ func TestAGPUThatCameBackAsAnotherNumberHasItsNewNode(t *testing.T) {
 		t.Errorf("the GPU is now /dev/nvidia1, the node is %s", got)
 	}
 }
+
+// nvcdi asks of each handle whether it is that of a MIG device, by a function that the
+// drivers before MIG lack: a call of it would end the process.
+func TestAClaimIsPreparedOnADriverOlderThanMIG(t *testing.T) {
+	f := newFixture(t, "t4")
+	if err := f.machine.HideSymbols("nvmlDeviceIsMigDeviceHandle"); err != nil {
+		t.Fatal(err)
+	}
+	f.Writer = f.newWriter(t, lazyLibrary{f.machine.NVML(), t})
+	spec, _ := f.write(t, f.gpus[0])
+	if got := ownNodes(spec.Devices[0].ContainerEdits); len(got) == 0 || got[0] != "/dev/nvidia0" {
+		t.Errorf("the nodes are %v, want /dev/nvidia0 first", got)
+	}
+}
+
+// lazyLibrary fails the test where NVIDIA's library, whose functions are bound at their
+// first call, would end the process.
+type lazyLibrary struct {
+	nvml.Interface
+	t *testing.T
+}
+
+func (l lazyLibrary) DeviceGetHandleByUUID(uuid string) (nvml.Device, nvml.Return) {
+	handle, ret := l.Interface.DeviceGetHandleByUUID(uuid)
+	return lazyHandle{handle, l.t}, ret
+}
+
+type lazyHandle struct {
+	nvml.Device
+	t *testing.T
+}
+
+func (h lazyHandle) IsMigDeviceHandle() (bool, nvml.Return) {
+	h.t.Error("symbol lookup error: undefined symbol: nvmlDeviceIsMigDeviceHandle")
+	return h.Device.IsMigDeviceHandle()
+}

@@ -8,6 +8,8 @@ import (
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"golang.org/x/sys/unix"
+
+	gpufacts "apportion.dev/apportion/pkg/gpu"
 )
 
 // Limit is what a container may use of one GPU's memory, in bytes.
@@ -74,7 +76,7 @@ func Apply(lib nvml.Interface, uuid, cgroup string, limit Limit) (err error) {
 	// go-nvml must not be asked for a function that the library lacks.
 	for _, symbol := range []string{"nvmlDeviceSetMemoryLimits_v1", "nvmlDeviceGetMemoryLimits_v1"} {
 		if err := lib.Extensions().LookupSymbol(symbol); err != nil {
-			return fmt.Errorf("this NVIDIA driver cannot limit memory, it takes 615 or newer: %w", err)
+			return fmt.Errorf("this NVIDIA driver cannot limit memory, it takes %d or newer: %w", gpufacts.MemoryLimitsSince, err)
 		}
 	}
 	device, ret := lib.DeviceGetHandleByUUID(uuid)

@@ -13,6 +13,7 @@ import (
 
 	configapi "apportion.dev/apportion/api/resource"
 	"apportion.dev/apportion/api/resource/v1alpha1"
+	gpufacts "apportion.dev/apportion/pkg/gpu"
 	"apportion.dev/apportion/pkg/gpu/devicemodel"
 	"apportion.dev/apportion/pkg/node/mps"
 )
@@ -85,7 +86,7 @@ func limitMemory(d *Device, settings v1alpha1.MemorySettings, result resourceapi
 	case target.Placement != nil:
 		reason = "NVML limits the memory of no share of a MIG partition"
 	case !target.LimitsMemory:
-		reason = "NVML on this node cannot limit a container's memory (it takes driver 615 or newer and cgroup v2)"
+		reason = fmt.Sprintf("NVML on this node cannot limit a container's memory (it takes driver %d or newer and cgroup v2)", gpufacts.MemoryLimitsSince)
 	}
 	if reason != "" {
 		if settings.Enforcement == v1alpha1.EnforcementRequired {

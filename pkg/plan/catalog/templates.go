@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/dynamic-resource-allocation/deviceattribute"
 
+	gpufacts "apportion.dev/apportion/pkg/gpu"
 	"apportion.dev/apportion/pkg/gpu/devicemodel"
 	"apportion.dev/apportion/pkg/gpu/inventory"
 	"apportion.dev/apportion/pkg/gpu/products"
@@ -38,10 +39,6 @@ type Policy struct {
 	// driver can, unless MemoryEnforcement says otherwise.
 	Devices devicemodel.Policy
 }
-
-// limitsSince is the branch of NVIDIA's driver that brought limits on the memory of a
-// cgroup (nvmlDeviceSetMemoryLimits_v1).
-const limitsSince = 615
 
 // Templates are what the node driver will publish on a node of the type, in one template
 // for the driver's pool, which has the node's name. Errors are of the policy.
@@ -89,7 +86,7 @@ func (p Policy) node(t InstanceType) (inventory.Node, error) {
 	}
 	branch, _, _ := strings.Cut(p.DriverVersion, ".")
 	number, err := strconv.Atoi(branch)
-	limits := err == nil && number >= limitsSince
+	limits := err == nil && number >= gpufacts.MemoryLimitsSince
 	for i := range node.GPUs {
 		gpu := &node.GPUs[i]
 		gpu.MemoryLimits = &limits
