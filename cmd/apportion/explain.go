@@ -8,6 +8,7 @@ import (
 
 	"apportion.dev/apportion/pkg/plan/allocator"
 	"apportion.dev/apportion/pkg/plan/simulate"
+	"apportion.dev/apportion/pkg/plan/simulate/report"
 )
 
 func newExplainCommand(name string) *cobra.Command { return newExplainCommandIn(name, connect) }
@@ -88,7 +89,7 @@ func (o *explainOptions) run(cmd *cobra.Command, name string) error {
 		return err
 	}
 	if o.output.value == "text" {
-		err = printExplanation(cmd.OutOrStdout(), explanation)
+		err = report.Explanation(cmd.OutOrStdout(), explanation)
 	} else {
 		err = printHarmless(cmd.OutOrStdout(), o.output.value, explanation)
 	}

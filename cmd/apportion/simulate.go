@@ -13,6 +13,7 @@ import (
 	"apportion.dev/apportion/pkg/plan/catalog"
 	"apportion.dev/apportion/pkg/plan/simulate"
 	"apportion.dev/apportion/pkg/plan/simulate/manifests"
+	"apportion.dev/apportion/pkg/plan/simulate/report"
 	"apportion.dev/apportion/pkg/plan/simulate/typefile"
 )
 
@@ -149,7 +150,7 @@ func (o *simulateOptions) run(cmd *cobra.Command) error {
 		return err
 	}
 	if o.output.value == "text" {
-		err = printPlan(cmd.OutOrStdout(), plan)
+		err = report.Plan(cmd.OutOrStdout(), plan)
 	} else {
 		err = printHarmless(cmd.OutOrStdout(), o.output.value, plan)
 	}

@@ -1,4 +1,6 @@
-package main
+// Package report writes plans and explanations for people, as "apportion simulate" and
+// "apportion explain" print them. It decides nothing.
+package report
 
 import (
 	"cmp"
@@ -13,17 +15,18 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"apportion.dev/apportion/internal/display"
 	"apportion.dev/apportion/pkg/gpu/devicemodel"
 	"apportion.dev/apportion/pkg/plan/simulate"
 )
 
-// printPlan writes a plan for people: nodes, pods, pods without a place, and sums.
-func printPlan(out io.Writer, plan *simulate.Plan) error {
+// Plan writes a plan for people: nodes, pods, pods without a place, and sums.
+func Plan(out io.Writer, plan *simulate.Plan) error {
 	var sections []string
 	for _, rows := range [][][]string{nodeRows(plan), podRows(plan)} {
 		var text strings.Builder
 		if len(rows) > 1 {
-			if err := printTable(&text, withoutEmpty(rows)); err != nil {
+			if err := display.PrintTable(&text, withoutEmpty(rows)); err != nil {
 				return err
 			}
 			sections = append(sections, text.String())
@@ -55,7 +58,7 @@ func withoutEmpty(rows [][]string) [][]string {
 func nodeRows(plan *simulate.Plan) [][]string {
 	rows := [][]string{{"NODE", "INSTANCE TYPE", "PRICE", "OR", "REQUIRED LABELS", "PODS", "UNUSED"}}
 	for _, n := range plan.Nodes {
-		rows = append(rows, []string{visible(n.Name), "-", "-", "-", "-", strconv.Itoa(len(n.Pods)), visible(unusedText(n.Unused))})
+		rows = append(rows, []string{display.Visible(n.Name), "-", "-", "-", "-", strconv.Itoa(len(n.Pods)), display.Visible(unusedText(n.Unused))})
 	}
 	for _, n := range plan.NodeClaims {
 		var others []string
@@ -65,8 +68,8 @@ func nodeRows(plan *simulate.Plan) [][]string {
 			}
 		}
 		rows = append(rows, []string{
-			n.Name, visible(n.InstanceType), priceText(n.Price), visible(orDash(someNames(others, 2))), visible(orDash(labelsText(n))),
-			strconv.Itoa(len(n.Pods)), visible(unusedText(n.Unused)),
+			n.Name, display.Visible(n.InstanceType), priceText(n.Price), display.Visible(display.OrDash(someNames(others, 2))), display.Visible(display.OrDash(labelsText(n))),
+			strconv.Itoa(len(n.Pods)), display.Visible(unusedText(n.Unused)),
 		})
 	}
 	return rows
@@ -109,25 +112,25 @@ func unusedText(u simulate.Unused) string {
 		}
 		texts = append(texts, fmt.Sprintf("%s of %s", amountsText(p.Capacity, "a share"), p.Device))
 	}
-	return orDash(strings.Join(texts, "; "))
+	return display.OrDash(strings.Join(texts, "; "))
 }
 
 func podRows(plan *simulate.Plan) [][]string {
 	rows := [][]string{{"POD", "NODE", "CLAIM", "DEVICES"}}
 	add := func(node string, pods []simulate.Pod) {
 		for _, pod := range pods {
-			name := visible(pod.Namespace + "/" + pod.Name)
+			name := display.Visible(pod.Namespace + "/" + pod.Name)
 			if pod.Unlike {
 				name += " *"
 			}
 			for _, claim := range pod.Allocated {
-				rows = append(rows, []string{name, visible(node), visible(claim), "allocated before"})
+				rows = append(rows, []string{name, display.Visible(node), display.Visible(claim), "allocated before"})
 			}
 			if len(pod.Claims)+len(pod.Allocated) == 0 {
-				rows = append(rows, []string{name, visible(node), "-", "-"})
+				rows = append(rows, []string{name, display.Visible(node), "-", "-"})
 			}
 			for _, claim := range pod.Claims {
-				rows = append(rows, []string{name, visible(node), visible(claim.Name), visible(orDash(devicesText(claim.Devices)))})
+				rows = append(rows, []string{name, display.Visible(node), display.Visible(claim.Name), display.Visible(display.OrDash(devicesText(claim.Devices)))})
 			}
 		}
 	}
@@ -190,7 +193,7 @@ func notPlacedTexts(pods []simulate.NotPlaced) []string {
 	last := ""
 	flush := func(why string) {
 		if len(names) > 0 {
-			texts = append(texts, "NOT PLACED: "+visible(someNames(names, 4))+"\n"+why)
+			texts = append(texts, "NOT PLACED: "+display.Visible(someNames(names, 4))+"\n"+why)
 		}
 		names = nil
 	}
@@ -212,7 +215,7 @@ func notPlacedTexts(pods []simulate.NotPlaced) []string {
 func whyNotPlaced(pod simulate.NotPlaced) string {
 	var text strings.Builder
 	if pod.Reason != "" {
-		fmt.Fprintf(&text, "  %s\n", visible(pod.Reason))
+		fmt.Fprintf(&text, "  %s\n", display.Visible(pod.Reason))
 	}
 	type group struct {
 		kind   simulate.CandidateKind
@@ -237,7 +240,7 @@ func whyNotPlaced(pod simulate.NotPlaced) string {
 		if len(slices.Compact(slices.Clone(reasons[g]))) > 1 {
 			reason += " (numbers of the first)"
 		}
-		fmt.Fprintf(&text, "  %s: %s\n", visible(someNames(names[g], 3)), visible(reason))
+		fmt.Fprintf(&text, "  %s: %s\n", display.Visible(someNames(names[g], 3)), display.Visible(reason))
 	}
 	return text.String()
 }
@@ -272,9 +275,9 @@ func counted(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// printExplanation writes where a pod fits.
-func printExplanation(out io.Writer, e *simulate.Explanation) error {
-	if _, err := fmt.Fprintln(out, visible(explanationText(e))); err != nil {
+// Explanation writes where a pod fits.
+func Explanation(out io.Writer, e *simulate.Explanation) error {
+	if _, err := fmt.Fprintln(out, display.Visible(explanationText(e))); err != nil {
 		return err
 	}
 	for _, candidates := range [][]simulate.Candidate{e.Nodes, e.InstanceTypes} {
@@ -293,12 +296,12 @@ func printExplanation(out io.Writer, e *simulate.Explanation) error {
 			if c.Fits {
 				fits, why = "yes", claimsText(c.Claims)
 			}
-			rows = append(rows, []string{visible(c.Name), priceText(c.Price), fits, visible(orDash(why))})
+			rows = append(rows, []string{display.Visible(c.Name), priceText(c.Price), fits, display.Visible(display.OrDash(why))})
 		}
 		if _, err := fmt.Fprintln(out); err != nil {
 			return err
 		}
-		if err := printTable(out, withoutEmpty(rows)); err != nil {
+		if err := display.PrintTable(out, withoutEmpty(rows)); err != nil {
 			return err
 		}
 	}
@@ -331,7 +334,7 @@ func claimsText(claims []simulate.Claim) string {
 		for _, d := range claim.Devices {
 			names = append(names, d.Device)
 		}
-		texts = append(texts, fmt.Sprintf("%s: %s (%s)", claim.Name, orDash(devicesText(claim.Devices)), someNames(names, 2)))
+		texts = append(texts, fmt.Sprintf("%s: %s (%s)", claim.Name, display.OrDash(devicesText(claim.Devices)), someNames(names, 2)))
 	}
 	return strings.Join(texts, "; ")
 }
