@@ -91,7 +91,15 @@ spec:
   - {name: all, resources: {claims: [{name: mine}]}}
 `,
 			want: []string{"gpu-1 gpu/large: p(p1)[Waiting] regular:one regular:all", "gpu-2 gpus/small: p(p1)[Waiting] regular:all"},
-		}, {
+		},
+	} {
+		test.run(t)
+	}
+}
+
+func TestContainersByWhatAClaimWasMadeOf(t *testing.T) {
+	for _, test := range []joinTest{
+		{
 			name: "a claim made of a template",
 			held: holding("p-mine-x7 c1 gpu gpu-1"),
 			claims: `

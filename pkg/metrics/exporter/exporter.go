@@ -232,11 +232,11 @@ func (e *Exporter) fill(f *frame) {
 		f.set(s, 1)
 	}
 	for _, a := range l.charged {
-		if a.timed {
-			f.set(a.time, a.seconds)
+		if a.account.timed {
+			f.set(a.time, a.account.seconds)
 		}
-		if a.metered {
-			f.set(a.energy, a.joules)
+		if a.account.metered {
+			f.set(a.energy, a.account.joules)
 		}
 	}
 }

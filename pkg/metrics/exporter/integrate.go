@@ -23,7 +23,7 @@ type reading struct {
 
 // span is a hold's part of the time since the GPU was charged last, from 0 to 1.
 type span struct {
-	*hold
+	hold     *hold
 	fraction float64
 	from, to float64
 }
@@ -110,7 +110,7 @@ func (g *gpuCharge) chargeTime(spans []span, elapsed float64, counted bool) {
 	g.rest.timed = true
 	edges := []float64{0, 1}
 	for _, s := range spans {
-		s.account.timed = true
+		s.hold.account.timed = true
 		edges = append(edges, s.from, s.to)
 	}
 	if !counted {
@@ -131,7 +131,7 @@ func (g *gpuCharge) chargeTime(spans []span, elapsed float64, counted bool) {
 		seconds := (to - from) * elapsed
 		for _, s := range spans {
 			if s.from <= from && to <= s.to {
-				s.account.seconds += seconds * s.fraction / max(total, 1)
+				s.hold.account.seconds += seconds * s.fraction / max(total, 1)
 			}
 		}
 		g.rest.seconds += seconds * max(1-total, 0)
@@ -149,7 +149,7 @@ func (g *gpuCharge) chargeEnergy(r *reading, spans []span, joules float64, count
 	for i := range spans {
 		part, ok := spans[i].energyPart(r)
 		if ok {
-			spans[i].account.metered = true
+			spans[i].hold.account.metered = true
 			parts[i] = part
 			total += part
 		}
@@ -158,7 +158,7 @@ func (g *gpuCharge) chargeEnergy(r *reading, spans []span, joules float64, count
 		return
 	}
 	for i := range spans {
-		spans[i].account.joules += joules * parts[i] / max(total, 1)
+		spans[i].hold.account.joules += joules * parts[i] / max(total, 1)
 	}
 	g.rest.joules += joules * max(1-total, 0)
 }
@@ -170,8 +170,8 @@ func (s *span) energyPart(r *reading) (float64, bool) {
 	switch {
 	case held == 0, s.fraction == 0:
 		return 0, false
-	case s.owner.Device.IsPartition():
-		busy, ok := r.busyPartition(s.owner)
+	case s.hold.owner.Device.IsPartition():
+		busy, ok := r.busyPartition(s.hold.owner)
 		if !ok {
 			busy = 1
 		}
@@ -183,5 +183,5 @@ func (s *span) energyPart(r *reading) (float64, bool) {
 		return 0, false
 	}
 	// It is of all the time since the last reading, whenever in that the share began.
-	return r.busyShare(s.owner)
+	return r.busyShare(s.hold.owner)
 }

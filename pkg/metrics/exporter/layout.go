@@ -67,7 +67,7 @@ type limitSeries struct {
 }
 
 type accountSeries struct {
-	*account
+	account      *account
 	time, energy series
 }
 

@@ -45,7 +45,7 @@ func (e *Exporter) Run(ctx context.Context, source inventory.Source, reader Read
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer cancel()
-	r := &runner{Exporter: e, source: source, reader: reader, owners: owners, wake: make(chan struct{}, 1)}
+	r := &runner{exporter: e, source: source, reader: reader, owners: owners, wake: make(chan struct{}, 1)}
 	wg.Go(func() {
 		source.Watch(ctx, func(node inventory.Node) {
 			r.setNode(node)
@@ -78,11 +78,11 @@ func (e *Exporter) Healthy() error {
 
 // runner is one Run.
 type runner struct {
-	*Exporter
-	source inventory.Source
-	reader Reader
-	owners Owners
-	// wake has room for one signal: who finds it full knows that a sample follows.
+	exporter *Exporter
+	source   inventory.Source
+	reader   Reader
+	owners   Owners
+	// wake has room for one signal: if it is full, a sample follows already.
 	wake chan struct{}
 
 	nodeMu sync.Mutex
@@ -92,7 +92,7 @@ type runner struct {
 	// version grows with every node.
 	version uint64
 
-	// looked is for what the node was read anew. It belongs to loop.
+	// looked is the state for which the node was last read anew. It belongs to loop.
 	looked wanted
 
 	// problem is the owners' last one. It belongs to Owners.Run.
@@ -126,7 +126,7 @@ func (r *runner) currentNode() (node inventory.Node, version uint64, known bool)
 }
 
 func (r *runner) loop(ctx context.Context) error {
-	ticker := time.NewTicker(r.o.Interval)
+	ticker := time.NewTicker(r.exporter.o.Interval)
 	defer ticker.Stop()
 	for {
 		select {
@@ -144,7 +144,7 @@ func (r *runner) loop(ctx context.Context) error {
 // sample reads the hardware and publishes what it says.
 func (r *runner) sample(ctx context.Context) error {
 	current, _ := r.owners.Current()
-	r.SetOwnership(current.Verified, r.owners.Errors())
+	r.exporter.SetOwnership(current.Verified, r.owners.Errors())
 	node, known := r.lookForDevices(ctx)
 	switch {
 	case !known:
@@ -154,7 +154,7 @@ func (r *runner) sample(ctx context.Context) error {
 	}
 	sample := r.reader.Read(ctx, node, time.Now())
 	if ctx.Err() == nil {
-		r.Update(sample)
+		r.exporter.Update(sample)
 	}
 	return nil
 }
@@ -166,9 +166,9 @@ func (r *runner) lookForDevices(ctx context.Context) (node inventory.Node, known
 	if !known {
 		return node, false
 	}
-	r.mu.Lock()
-	h := r.holdings
-	r.mu.Unlock()
+	r.exporter.mu.Lock()
+	h := r.exporter.holdings
+	r.exporter.mu.Unlock()
 	state := wanted{h, version}
 	if h == nil || state == r.looked || !h.missing(node) {
 		return node, true

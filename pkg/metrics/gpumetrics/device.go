@@ -13,7 +13,7 @@ import (
 // readGPU adds a GPU and its partitions to the devices of a sample.
 func (r *Reader) readGPU(logger klog.Logger, devices []Device, node *inventory.Node, gpu *inventory.GPU, now time.Time) []Device {
 	reading := &reading{
-		Reader: r, logger: logger, node: node, gpu: gpu, now: now,
+		reader: r, logger: logger, node: node, gpu: gpu, now: now,
 		state: r.device(logger, gpu.UUID, node.DriverVersion.Raw),
 	}
 	mig := gpu.MIG.Enabled != nil && *gpu.MIG.Enabled
@@ -49,8 +49,8 @@ func (r *reading) readInstance(instance *inventory.MIGInstance, ofGPU []runningP
 	id := instance.ID
 	device := Device{Kind: Instance, UUID: instance.UUID, GPU: identityOf(r.gpu), Profile: profileOf(r.gpu, instance), GPUInstanceID: &id}
 	of := &reading{
-		Reader: r.Reader, logger: r.logger, node: r.node, gpu: r.gpu, now: r.now, lost: r.lost, instance: instance, parentDev: r.dev,
-		state: r.device(r.logger, instance.UUID, r.node.DriverVersion.Raw),
+		reader: r.reader, logger: r.logger, node: r.node, gpu: r.gpu, now: r.now, lost: r.lost, instance: instance, parentDev: r.dev,
+		state: r.reader.device(r.logger, instance.UUID, r.node.DriverVersion.Raw),
 	}
 	if r.reachable() {
 		of.dev = of.handle(instance.UUID)
@@ -73,7 +73,7 @@ func profileOf(gpu *inventory.GPU, instance *inventory.MIGInstance) string {
 
 // handle looks the device up. It is nil for one that NVML does not know.
 func (r *reading) handle(uuid string) nvml.Device {
-	dev, ret := r.lib.DeviceGetHandleByUUID(uuid)
+	dev, ret := r.reader.lib.DeviceGetHandleByUUID(uuid)
 	if !r.ok("handle", ret) {
 		return nil
 	}
@@ -85,23 +85,23 @@ func (r *reading) reachable() bool { return r.dev != nil && !r.lost }
 
 // fill reads the values of the device.
 func (r *reading) fill(device *Device) {
-	device.Values = make([]Value, len(r.fields))
+	device.Values = make([]Value, len(r.reader.fields))
 	if !r.reachable() {
 		return
 	}
-	for i := range r.fields {
+	for i := range r.reader.fields {
 		device.Values[i] = r.value(i)
 	}
 	device.MeasuredSince = r.since
 	if r.lost {
 		return
 	}
-	if r.has(symbolMemory) {
+	if r.reader.has(symbolMemory) {
 		if memory, ret := r.memoryInfo(); r.ok("memory", ret) {
 			device.FBUsedBytes = &memory.used
 		}
 	}
-	if r.instance == nil && r.has(symbolEnergy) {
+	if r.instance == nil && r.reader.has(symbolEnergy) {
 		if millijoules, ret := r.energy(); r.ok("energy", ret) {
 			device.EnergyMillijoules = &millijoules
 		}
@@ -111,7 +111,7 @@ func (r *reading) fill(device *Device) {
 
 // busy is the part of the time in which the device was at work, 0 to 1.
 func (r *reading) busy() *float64 {
-	if r.instance == nil && r.has(symbolUtilization) {
+	if r.instance == nil && r.reader.has(symbolUtilization) {
 		if u, ret := r.utilization(); r.ok("utilization", ret) {
 			busy := min(float64(u.Gpu)/percent, 1)
 			return &busy
@@ -121,7 +121,7 @@ func (r *reading) busy() *float64 {
 	if values == nil {
 		return nil
 	}
-	active := values[r.metricIndex[nvml.GPM_METRIC_GRAPHICS_UTIL]]
+	active := values[r.reader.metricIndex[nvml.GPM_METRIC_GRAPHICS_UTIL]]
 	if !active.Present {
 		return nil
 	}

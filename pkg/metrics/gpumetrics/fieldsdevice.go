@@ -41,7 +41,7 @@ func clocksEventReasons() source {
 		symbols: []string{"nvmlDeviceGetCurrentClocksEventReasons|nvmlDeviceGetCurrentClocksThrottleReasons"},
 		number: func(r *reading) (float64, nvml.Return) {
 			read := r.dev.GetCurrentClocksEventReasons
-			if !r.has("nvmlDeviceGetCurrentClocksEventReasons") {
+			if !r.reader.has("nvmlDeviceGetCurrentClocksEventReasons") {
 				// Older libraries know it by this name alone.
 				read = r.dev.GetCurrentClocksThrottleReasons
 			}

@@ -102,7 +102,7 @@ func identityFields() []field {
 	driver := known(func(r *reading) (string, nvml.Return) { return r.node.DriverVersion.Raw, nvml.SUCCESS })
 	brand := known(func(r *reading) (string, nvml.Return) { return r.gpu.Brand, nvml.SUCCESS })
 	name := known(func(r *reading) (string, nvml.Return) { return r.gpu.ProductName, nvml.SUCCESS })
-	library := known(func(r *reading) (string, nvml.Return) { return r.lib.SystemGetNVMLVersion() })
+	library := known(func(r *reading) (string, nvml.Return) { return r.reader.lib.SystemGetNVMLVersion() })
 	library.fixed = true
 	return []field{
 		text("DCGM_FI_DRIVER_VERSION", "Version of the NVIDIA driver.", driver).standardField(),

@@ -74,7 +74,7 @@ func (r *reading) metric(f *field) Value {
 		return Value{}
 	}
 	r.measuredSince(r.state.sampler.since)
-	value := values[r.metricIndex[f.metric.id]]
+	value := values[r.reader.metricIndex[f.metric.id]]
 	value.Number /= f.metric.divisor
 	return value
 }
@@ -89,14 +89,14 @@ func (r *reading) metrics() []Value {
 // measure takes a sample and compares it with the one before.
 func (r *reading) measure() []Value {
 	s := &r.state.sampler
-	if r.lost || !r.gpmUsable || r.instance != nil && !r.has(symbolGPMInstance) || !r.supportsGPM(s) {
+	if r.lost || !r.reader.gpmUsable || r.instance != nil && !r.reader.has(symbolGPMInstance) || !r.supportsGPM(s) {
 		return nil
 	}
 	if elapsed := r.now.Sub(s.at); s.taken && elapsed >= 0 && elapsed < shortest {
 		return s.values
 	}
 	s.values = nil
-	if !r.ok("GPM sample buffer", s.allocate(r.lib)) || !r.ok("GPM sample", r.sample(s.spare)) {
+	if !r.ok("GPM sample buffer", s.allocate(r.reader.lib)) || !r.ok("GPM sample", r.sample(s.spare)) {
 		s.taken = false
 		return nil
 	}
@@ -113,7 +113,7 @@ func (r *reading) measure() []Value {
 // supportsGPM asks NVML once whether the device has GPM.
 func (r *reading) supportsGPM(s *gpmSampler) bool {
 	if !s.asked {
-		support, ret := r.lib.GpmQueryDeviceSupport(r.parent())
+		support, ret := r.reader.lib.GpmQueryDeviceSupport(r.parent())
 		switch ret {
 		case nvml.SUCCESS, nvml.ERROR_NOT_SUPPORTED, nvml.ERROR_FUNCTION_NOT_FOUND:
 			s.asked, s.unsupported = true, ret != nvml.SUCCESS || support.IsSupportedDevice == 0
@@ -127,25 +127,25 @@ func (r *reading) supportsGPM(s *gpmSampler) bool {
 
 func (r *reading) sample(buffer nvml.GpmSample) nvml.Return {
 	if r.instance != nil {
-		return r.lib.GpmMigSampleGet(r.parent(), r.instance.ID, buffer)
+		return r.reader.lib.GpmMigSampleGet(r.parent(), r.instance.ID, buffer)
 	}
-	return r.lib.GpmSampleGet(r.dev, buffer)
+	return r.reader.lib.GpmSampleGet(r.dev, buffer)
 }
 
 // compare gives the metrics between two samples.
 func (r *reading) compare(before, after nvml.GpmSample) []Value {
-	get := &r.metricsGet
-	get.NumMetrics, get.Sample1, get.Sample2 = uint32(len(r.metricIDs)), before, after
-	for i, id := range r.metricIDs {
+	get := &r.reader.metricsGet
+	get.NumMetrics, get.Sample1, get.Sample2 = uint32(len(r.reader.metricIDs)), before, after
+	for i, id := range r.reader.metricIDs {
 		get.Metrics[i] = nvml.GpmMetric{MetricId: uint32(id)}
 	}
-	ret := r.lib.GpmMetricsGet(get)
+	ret := r.reader.lib.GpmMetricsGet(get)
 	get.Sample1, get.Sample2 = nil, nil
 	if !r.ok("GPM metrics", ret) {
 		return nil
 	}
-	values := make([]Value, len(r.metricIDs))
-	for i, id := range r.metricIDs {
+	values := make([]Value, len(r.reader.metricIDs))
+	for i, id := range r.reader.metricIDs {
 		if m := get.Metrics[i]; r.ok("GPM metric", nvml.Return(m.NvmlReturn)) {
 			values[i] = measured(id, m.Value)
 		}

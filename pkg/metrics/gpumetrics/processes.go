@@ -52,7 +52,7 @@ func (r *reading) running(dev nvml.Device) ([]runningProcess, bool) {
 	var processes []runningProcess
 	listed := false
 	for _, list := range processLists {
-		if r.lost || !r.has(list.symbols) {
+		if r.lost || !r.reader.has(list.symbols) {
 			continue
 		}
 		infos, ret := list.read(dev)
@@ -129,7 +129,7 @@ type processUtilization struct {
 // processesBusy is how busy the processes kept the GPU by PID, 0 to 1, nil if it was
 // not measured.
 func (r *reading) processesBusy() map[uint32]float64 {
-	if r.lost || !r.has(symbolProcessUtilization) {
+	if r.lost || !r.reader.has(symbolProcessUtilization) {
 		return nil
 	}
 	p := &r.state.processes

@@ -15,7 +15,7 @@ import (
 
 // reading is the reading of one device. What several fields need is called for once.
 type reading struct {
-	*Reader
+	reader *Reader
 	logger klog.Logger
 	node   *inventory.Node
 	gpu    *inventory.GPU
@@ -79,9 +79,9 @@ func (r *reading) ok(what string, ret nvml.Return) bool {
 
 // value reads the field with an index in the reader's list.
 func (r *reading) value(i int) Value {
-	f := &r.fields[i]
+	f := &r.reader.fields[i]
 	switch {
-	case !r.usable[i] || r.instance != nil && !f.PerInstance || r.lost:
+	case !r.reader.usable[i] || r.instance != nil && !f.PerInstance || r.lost:
 		return Value{}
 	case f.fixed && r.state.fixed[i].Present:
 		return r.state.fixed[i]
@@ -127,7 +127,7 @@ func (m memoryInfo) reservedBytes() (uint64, bool) {
 
 func (r *reading) memoryInfo() (memoryInfo, nvml.Return) {
 	return r.memory.get(func() (memoryInfo, nvml.Return) {
-		if r.has("nvmlDeviceGetMemoryInfo_v2") {
+		if r.reader.has("nvmlDeviceGetMemoryInfo_v2") {
 			m, ret := r.dev.GetMemoryInfo_v2()
 			if ret != nvml.ERROR_NOT_SUPPORTED && ret != nvml.ERROR_FUNCTION_NOT_FOUND {
 				return memoryInfo{total: m.Total, used: m.Used, free: m.Free, reserved: &m.Reserved}, ret
@@ -162,8 +162,8 @@ func (r *reading) remappedRows() (remappedRows, nvml.Return) {
 // fieldValue is the sum of a field's NVML values, or by what it grew.
 func (r *reading) fieldValue(i int, f *field) Value {
 	values, ret := r.nvmlFields.get(func() ([]nvml.FieldValue, nvml.Return) {
-		values := make([]nvml.FieldValue, len(r.fieldIDs))
-		for i, id := range r.fieldIDs {
+		values := make([]nvml.FieldValue, len(r.reader.fieldIDs))
+		for i, id := range r.reader.fieldIDs {
 			values[i].FieldId, values[i].ScopeId = id.id, id.scope
 		}
 		return values, r.dev.GetFieldValues(values)
@@ -171,7 +171,7 @@ func (r *reading) fieldValue(i int, f *field) Value {
 	if !r.ok("field values", ret) {
 		return Value{}
 	}
-	first, sum, micros := r.firstID[i], 0.0, int64(0)
+	first, sum, micros := r.reader.firstID[i], 0.0, int64(0)
 	for _, value := range values[first : first+len(f.field.ids)] {
 		if !r.ok(f.Name, nvml.Return(value.NvmlReturn)) {
 			return Value{}

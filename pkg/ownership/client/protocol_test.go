@@ -94,17 +94,20 @@ func play(t *testing.T, service *script) (*Client, func()) {
 
 var errGone = status.Error(codes.Internal, "end of the script")
 
+// protocolTest is a service that answers a client's watches.
+type protocolTest struct {
+	name    string
+	watches []watch
+	// wantChanges are what changed is called with, wantRequests the known state of each
+	// watch.
+	wantChanges, wantRequests []string
+	// wantErr is what the failure of the first watch says, if it fails.
+	wantErr string
+}
+
 func TestProtocol(t *testing.T) {
 	a, b := owner("a", "1", "p"), owner("b", "2", "q")
-	for _, test := range []struct {
-		name    string
-		watches []watch
-		// wantChanges are what changed is called with, wantRequests the known state
-		// of each watch.
-		wantChanges, wantRequests []string
-		// wantErr is what the failure of the first watch says, if it fails.
-		wantErr string
-	}{
+	for _, test := range []protocolTest{
 		{
 			name: "a change leads on, a heartbeat is not told, a problem is",
 			watches: []watch{{events: []*ownershipv1.WatchResponse{
@@ -186,41 +189,41 @@ func TestProtocol(t *testing.T) {
 			wantChanges: []string{"7 a=1/p", "8 b=2/q"}, wantRequests: []string{"/0", "/0"}, wantErr: "does not know",
 		},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				service := &script{t: t, watches: test.watches}
-				c, stopService := play(t, service)
-				r := run(t, c)
-				synctest.Wait()
-				if test.wantErr != "" {
-					if s, err := c.Current(); err == nil || !strings.Contains(err.Error(), test.wantErr) || len(test.wantChanges) > 1 && text(s) != test.wantChanges[0] {
-						t.Errorf("after the first watch the snapshot is %q, %v", text(s), err)
-					}
-				}
-				// Long enough for the attempts, not for the service to be silent.
-				time.Sleep(10 * time.Second)
-				synctest.Wait()
-				if s, err := c.Current(); err != nil || text(s) != test.wantChanges[len(test.wantChanges)-1] {
-					t.Errorf("at last the snapshot is %q, %v", text(s), err)
-				}
-				if got, want := c.Errors(), uint64(len(test.watches)-1); got != want {
-					t.Errorf("%d errors, want %d", got, want)
-				}
-				r.stop()
-				stopService()
-				close(r.changes)
-				var changes []string
-				for s := range r.changes {
-					changes = append(changes, text(s))
-				}
-				if got, want := strings.Join(changes, "\n"), strings.Join(test.wantChanges, "\n"); got != want {
-					t.Errorf("was told\n%s\nwant\n%s", got, want)
-				}
-				if got, want := strings.Join(service.requests, " "), strings.Join(test.wantRequests, " "); got != want {
-					t.Errorf("asked %q, want %q", got, want)
-				}
-			})
-		})
+		t.Run(test.name, func(t *testing.T) { synctest.Test(t, test.run) })
+	}
+}
+
+func (test protocolTest) run(t *testing.T) {
+	service := &script{t: t, watches: test.watches}
+	c, stopService := play(t, service)
+	r := run(t, c)
+	synctest.Wait()
+	if test.wantErr != "" {
+		if s, err := c.Current(); err == nil || !strings.Contains(err.Error(), test.wantErr) || len(test.wantChanges) > 1 && text(s) != test.wantChanges[0] {
+			t.Errorf("after the first watch the snapshot is %q, %v", text(s), err)
+		}
+	}
+	// Long enough for the attempts, not for the service to be silent.
+	time.Sleep(10 * time.Second)
+	synctest.Wait()
+	if s, err := c.Current(); err != nil || text(s) != test.wantChanges[len(test.wantChanges)-1] {
+		t.Errorf("at last the snapshot is %q, %v", text(s), err)
+	}
+	if got, want := c.Errors(), uint64(len(test.watches)-1); got != want {
+		t.Errorf("%d errors, want %d", got, want)
+	}
+	r.stop()
+	stopService()
+	close(r.changes)
+	var changes []string
+	for s := range r.changes {
+		changes = append(changes, text(s))
+	}
+	if got, want := strings.Join(changes, "\n"), strings.Join(test.wantChanges, "\n"); got != want {
+		t.Errorf("was told\n%s\nwant\n%s", got, want)
+	}
+	if got, want := strings.Join(service.requests, " "), strings.Join(test.wantRequests, " "); got != want {
+		t.Errorf("asked %q, want %q", got, want)
 	}
 }
 
