@@ -21,7 +21,11 @@ import (
 //
 // The result is sorted and never nil.
 func Held(claims []*resourceapi.ResourceClaim, resourceSlices []*resourceapi.ResourceSlice, driver string) []Owner {
-	published := NewPublished(driver, resourceSlices)
+	return NewPublished(driver, resourceSlices).Held(claims)
+}
+
+// Held is what claims hold of the devices, see [Held].
+func (p *Published) Held(claims []*resourceapi.ResourceClaim) []Owner {
 	owners := make([]Owner, 0, len(claims))
 	for _, claim := range claims {
 		if claim == nil || claim.Status.Allocation == nil {
@@ -29,8 +33,8 @@ func Held(claims []*resourceapi.ResourceClaim, resourceSlices []*resourceapi.Res
 		}
 		results := claim.Status.Allocation.Devices.Results
 		for i := range results {
-			if results[i].Driver == driver {
-				owners = append(owners, published.owner(claim, &results[i]))
+			if results[i].Driver == p.driver {
+				owners = append(owners, p.owner(claim, &results[i]))
 			}
 		}
 	}

@@ -1,7 +1,10 @@
 package ownership
 
 import (
+	"cmp"
 	"math"
+	"slices"
+	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -14,6 +17,8 @@ import (
 type Published struct {
 	driver  string
 	devices map[deviceName]publishedDevice
+	// nodes are those of the pools, where slices name them.
+	nodes map[string]string
 }
 
 type deviceName struct{ pool, name string }
@@ -21,63 +26,78 @@ type deviceName struct{ pool, name string }
 type publishedDevice struct {
 	// device is without a share, its Fraction that of all of the device.
 	device Device
-	// memory is the device's, in bytes; 0 if unknown.
-	memory float64
-}
-
-// slicePlace says which of several slices with the same device or counter set counts:
-// the one of the pool's newest generation. While a pool is published anew, slices of two
-// generations are there, and what is not in the newest yet has not left.
-type slicePlace struct {
-	generation int64
-	slice      string
-}
-
-func (a slicePlace) before(b slicePlace) bool {
-	if a.generation != b.generation {
-		return a.generation < b.generation
-	}
-	return a.slice < b.slice
+	// memory is the device's in bytes, if memoryKnown.
+	memory      resource.Quantity
+	memoryKnown bool
 }
 
 // NewPublished reads the driver's devices from slices, of which it keeps nothing.
 // Those of other drivers are passed over.
 func NewPublished(driver string, resourceSlices []*resourceapi.ResourceSlice) *Published {
-	p := &Published{driver: driver, devices: map[deviceName]publishedDevice{}}
-	type found[T any] struct {
-		slicePlace
-		value T
-	}
-	devices := map[deviceName]found[*resourceapi.Device]{}
-	counters := map[deviceName]found[map[string]resourceapi.Counter]{}
-	for _, slice := range resourceSlices {
-		if slice == nil || slice.Spec.Driver != driver {
-			continue
-		}
+	p := &Published{driver: driver, devices: map[deviceName]publishedDevice{}, nodes: map[string]string{}}
+	current := currentSlices(resourceSlices, driver)
+	counters := map[deviceName]map[string]resourceapi.Counter{}
+	for _, slice := range current {
 		pool := slice.Spec.Pool.Name
-		place := slicePlace{generation: slice.Spec.Pool.Generation, slice: slice.Name}
-		for i := range slice.Spec.Devices {
-			name := deviceName{pool, slice.Spec.Devices[i].Name}
-			if known, twice := devices[name]; !twice || known.before(place) {
-				devices[name] = found[*resourceapi.Device]{place, &slice.Spec.Devices[i]}
-			}
+		if slice.Spec.NodeName != nil {
+			p.nodes[pool] = *slice.Spec.NodeName
 		}
-		for i := range slice.Spec.SharedCounters {
-			set := &slice.Spec.SharedCounters[i]
-			name := deviceName{pool, set.Name}
-			if known, twice := counters[name]; !twice || known.before(place) {
-				counters[name] = found[map[string]resourceapi.Counter]{place, set.Counters}
-			}
+		for _, set := range slice.Spec.SharedCounters {
+			counters[deviceName{pool, set.Name}] = set.Counters
 		}
 	}
-	for name, device := range devices {
-		part := 0.0
-		if sets := device.value.ConsumesCounters; len(sets) > 0 {
-			part = devicemodel.PartOfGPU(sets[0].Counters, counters[deviceName{name.pool, sets[0].CounterSet}].value)
+	for _, slice := range current {
+		pool := slice.Spec.Pool.Name
+		for i := range slice.Spec.Devices {
+			device, part := &slice.Spec.Devices[i], 0.0
+			if sets := device.ConsumesCounters; len(sets) > 0 {
+				part = devicemodel.PartOfGPU(sets[0].Counters, counters[deviceName{pool, sets[0].CounterSet}])
+			}
+			name := deviceName{pool, device.Name}
+			p.devices[name] = p.describe(name, device, part)
 		}
-		p.devices[name] = p.describe(name, device.value, part)
 	}
 	return p
+}
+
+// currentSlices are a driver's slices without those of an older generation of a pool as
+// soon as the newest is complete: while a pool is published anew, what is not in the
+// newest yet has not left. The newest come last.
+func currentSlices(all []*resourceapi.ResourceSlice, driver string) []*resourceapi.ResourceSlice {
+	type state struct {
+		generation, slices int64
+		complete           bool
+	}
+	pools := map[string]state{}
+	for _, slice := range all {
+		if slice == nil {
+			continue
+		}
+		pool := slice.Spec.Pool
+		if slice.Spec.Driver != driver || pool.Generation < pools[pool.Name].generation {
+			continue
+		}
+		s := state{generation: pool.Generation, slices: 1}
+		if known, ok := pools[pool.Name]; ok && known.generation == pool.Generation {
+			s.slices += known.slices
+		}
+		s.complete = s.slices >= pool.ResourceSliceCount
+		pools[pool.Name] = s
+	}
+	var current []*resourceapi.ResourceSlice
+	for _, slice := range all {
+		if slice == nil {
+			continue
+		}
+		s := pools[slice.Spec.Pool.Name]
+		if slice.Spec.Driver == driver && (slice.Spec.Pool.Generation == s.generation || !s.complete) {
+			current = append(current, slice)
+		}
+	}
+	slices.SortStableFunc(current, func(a, b *resourceapi.ResourceSlice) int {
+		return cmp.Or(cmp.Compare(a.Spec.Pool.Generation, b.Spec.Pool.Generation), strings.Compare(a.Name, b.Name))
+	})
+	return current
 }
 
 // Learn adds the devices of a pool as its node has them before it publishes them. What
@@ -88,6 +108,27 @@ func (p *Published) Learn(pool string, devices []devicemodel.Device) {
 		p.devices[name] = p.describe(name, &devices[i].API, devices[i].PartOfGPU)
 	}
 }
+
+// Devices are all published devices, by pool and name.
+func (p *Published) Devices() []Device {
+	devices := make([]Device, 0, len(p.devices))
+	for _, published := range p.devices {
+		devices = append(devices, published.device)
+	}
+	slices.SortFunc(devices, func(a, b Device) int {
+		return cmp.Or(strings.Compare(a.Pool, b.Pool), strings.Compare(a.Name, b.Name))
+	})
+	return devices
+}
+
+// Memory is the memory in bytes of a device of a pool, ok if it is published.
+func (p *Published) Memory(pool, name string) (memory resource.Quantity, ok bool) {
+	published := p.devices[deviceName{pool, name}]
+	return published.memory, published.memoryKnown
+}
+
+// Node is the node of a pool, empty if it is not published.
+func (p *Published) Node(pool string) string { return p.nodes[pool] }
 
 // Device says what the driver's device of a pool is, or a share of it that takes an
 // amount of each capacity. Of a device that is not published it says what its name
@@ -112,8 +153,8 @@ func (p *Published) device(pool, name string, share types.UID, memory float64) (
 	d, taken = published.device, 1
 	if share != "" {
 		d.ShareID, taken = share, 0
-		if memory > 0 && published.memory > 0 {
-			taken = min(1, memory/published.memory)
+		if all := published.memory.AsApproximateFloat64(); memory > 0 && all > 0 {
+			taken = min(1, memory/all)
 		}
 	}
 	return d, taken
@@ -128,17 +169,17 @@ func (p *Published) describe(name deviceName, device *resourceapi.Device, part f
 			d.Type = devicemodel.TypeMIG
 		}
 	}
-	memory := 0.0
+	published := publishedDevice{}
 	if device != nil {
 		p.text(&d.Type, device, devicemodel.AttributeType)
 		p.text(&d.UUID, device, devicemodel.AttributeUUID)
 		p.text(&d.ParentUUID, device, devicemodel.AttributeParentUUID)
 		p.text(&d.Profile, device, devicemodel.AttributeProfile)
-		capacity := device.Capacity[devicemodel.CapacityMemory]
-		if qualified, ok := device.Capacity[p.qualified(devicemodel.CapacityMemory)]; ok {
-			capacity = qualified
+		for _, name := range []resourceapi.QualifiedName{devicemodel.CapacityMemory, p.qualified(devicemodel.CapacityMemory)} {
+			if capacity, ok := device.Capacity[name]; ok {
+				published.memory, published.memoryKnown = capacity.Value, true
+			}
 		}
-		memory = capacity.Value.AsApproximateFloat64()
 	}
 	switch d.Type {
 	case devicemodel.TypeGPU:
@@ -146,7 +187,8 @@ func (p *Published) describe(name deviceName, device *resourceapi.Device, part f
 	case devicemodel.TypeMIG:
 		d.Fraction = part
 	}
-	return publishedDevice{d, memory}
+	published.device = d
+	return published
 }
 
 // text sets to to a text attribute of the driver's domain, if the device has it.

@@ -86,10 +86,11 @@ const withoutSlices = "You may not read resourceslices, so what is free and GPUs
 // view joins what was read.
 func (s *Cluster) view(o objects, workload func(*corev1.Pod) *ownership.Workload) View {
 	v := View{problem: o.problem, partial: s.Options.Namespace != ""}
+	published := ownership.NewPublished(s.Options.Driver, o.slices)
 	if o.slices != nil {
-		v.hardware = newHardware(o.slices, s.Options.Driver)
+		v.hardware = newHardware(published)
 	}
-	held := ownership.Held(o.claims, o.slices, s.Options.Driver)
+	held := published.Held(o.claims)
 	if s.Options.Node != "" {
 		held = slices.DeleteFunc(held, func(owner ownership.Owner) bool { return v.hardware.nodeOf(owner.Device.Pool) != s.Options.Node })
 		v.hardware.keepNode(s.Options.Node)

@@ -104,7 +104,7 @@ func TestHardware(t *testing.T) {
 			partitionDevice("gpu-1-mig-9-0-1", "gpu-1", uuidB, "1g.5gb", "4864Mi", 1))}, "node-a/" + uuidB + " node-a/gpu-0"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := newHardware(test.slices, testDriver)
+			h := newHardware(ownership.NewPublished(testDriver, test.slices))
 			var got []string
 			for _, gpu := range h.gpus {
 				got = append(got, h.nodeOf(gpu.pool)+"/"+gpu.name)
@@ -220,10 +220,9 @@ func TestNumbers(t *testing.T) {
 }
 
 func TestWhatIsHeldOfADevice(t *testing.T) {
-	unknown := newHardware(nil, testDriver)
-	known := newHardware(nil, testDriver)
-	known.add(testDriver, "n", gpuDevice("gpu-4f3a1b2c", uuidA, "40Gi"))
-	known.add(testDriver, "n", partitionDevice("gpu-0badcafe-mig-1g-5gb-me-3", "gpu-0badcafe", uuidB, "1g.5gb+me", "4Gi", 1))
+	unknown := newHardware(ownership.NewPublished(testDriver, nil))
+	known := newHardware(ownership.NewPublished(testDriver, []*resourceapi.ResourceSlice{sliceOf("n",
+		gpuDevice("gpu-4f3a1b2c", uuidA, "40Gi"), partitionDevice("gpu-0badcafe-mig-1g-5gb-me-3", "gpu-0badcafe", uuidB, "1g.5gb+me", "4Gi", 1))}))
 	gpu := ownership.Device{Pool: "n", Name: "gpu-4f3a1b2c", Type: "gpu", Fraction: 1}
 	mig := ownership.Device{Pool: "n", Name: "gpu-0badcafe-mig-1g-5gb-me-3", Type: "mig", Profile: "1g.5gb+me", Fraction: 0.125}
 	shared := func(d ownership.Device, fraction float64) ownership.Device {
