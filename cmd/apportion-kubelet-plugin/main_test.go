@@ -60,3 +60,12 @@ func TestSettingsComeFromFlagsThenFromTheEnvironment(t *testing.T) {
 func TestTheFlagsInTheManualAreTheProgramsFlags(t *testing.T) {
 	servicetest.ManualHasFlags(t, "../../docs/driver.md", defaultOptions())
 }
+
+// TestProgramsBesideThePluginLookInItsFolder compares the defaults of flags with the
+// same name.
+func TestProgramsBesideThePluginLookInItsFolder(t *testing.T) {
+	c, d := defaultOptions().config, service.DefaultDriver()
+	if d.Name != c.DriverName || d.PluginsDir != c.PluginsDir || d.Root != c.DriverRoot {
+		t.Errorf("they look for %+v; the plugin is %s in %s, with the driver in %s", d, c.DriverName, c.PluginsDir, c.DriverRoot)
+	}
+}
