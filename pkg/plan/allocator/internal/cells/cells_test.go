@@ -128,13 +128,36 @@ func labelText(labels map[string]string) string {
 	return strings.Join(pairs, ",")
 }
 
+// regionsTest is a question and its regions, each with the boxes that describe it. Without
+// groups each region is a group of its own.
+type regionsTest struct {
+	question
+	groups []int
+	want   []string
+}
+
+func checkRegions(t *testing.T, tests map[string]regionsTest) {
+	t.Helper()
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			g, fixed, err := test.grid(t)
+			if err != nil {
+				t.Fatal(err)
+			}
+			groups := test.groups
+			if groups == nil {
+				groups = identity(len(g.Regions))
+			}
+			if got := words(g, fixed, groups); !slices.Equal(got, test.want) {
+				t.Errorf("got\n\t%s\nwant\n\t%s", strings.Join(got, "\n\t"), strings.Join(test.want, "\n\t"))
+			}
+		})
+	}
+}
+
 func TestRegions(t *testing.T) {
 	zones := map[string][]string{zone: {"b", "a", "c"}}
-	for name, test := range map[string]struct {
-		question
-		groups []int
-		want   []string
-	}{
+	checkRegions(t, map[string]regionsTest{
 		"no selectors": {question: question{labels: zones}, want: []string{" : {}"}},
 		"only the target's": {
 			question: question{labels: zones, target: []*corev1.NodeSelector{all(in(zone, "a"))}},
@@ -224,6 +247,12 @@ func TestRegions(t *testing.T) {
 				"mem=09 1: {mem gt [8] and mem notin [9]}",
 			},
 		},
+	})
+}
+
+func TestRegionsOfSeveralLabelsAndClaims(t *testing.T) {
+	zones := map[string][]string{zone: {"b", "a", "c"}}
+	checkRegions(t, map[string]regionsTest{
 		"two labels": {
 			question: question{
 				labels: map[string][]string{zone: {"a", "b"}, "rack": {"r", "s"}},
@@ -288,21 +317,7 @@ func TestRegions(t *testing.T) {
 			},
 			want: []string{"kubernetes.io/hostname=new-1 0: {}"},
 		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			g, fixed, err := test.grid(t)
-			if err != nil {
-				t.Fatal(err)
-			}
-			groups := test.groups
-			if groups == nil {
-				groups = identity(len(g.Regions))
-			}
-			if got := words(g, fixed, groups); !slices.Equal(got, test.want) {
-				t.Errorf("got\n\t%s\nwant\n\t%s", strings.Join(got, "\n\t"), strings.Join(test.want, "\n\t"))
-			}
-		})
-	}
+	})
 }
 
 func TestNoRegions(t *testing.T) {
