@@ -8,9 +8,14 @@ package solver
 // the others take: it is left out. The others are scarce:
 //
 //   - each must have enough devices left by itself,
-//   - together they must find enough (see matching.go),
-//   - together they must leave enough of each counter and capacity (see volume.go),
-//   - those that must share a value must find enough devices with one value.
+//   - together they must find enough (see matching.go): without that, 16 requests of 15
+//     devices with different selectors visit 359,688 search nodes instead of 16,
+//   - together they must leave enough of each counter and capacity (see volume.go):
+//     without that, partitions of three sizes that need 57 of 56 units visit 3,836
+//     instead of 28.
+//
+// Devices whose values of an attribute must agree or differ are not counted: without
+// that check no input that must stay fast visits many more search nodes.
 type bounds struct {
 	scarce []demand
 	// marks by number of component, of device and of counter: equal to the stamp if
@@ -22,7 +27,6 @@ type bounds struct {
 
 	matching matching
 	volume   volume
-	tallies  tallies
 }
 
 // demand is an open request that is scarce.
@@ -45,7 +49,6 @@ func (s *search) prepareBounds() {
 		total += len(p.counters)
 	}
 	b.counters = cleared(b.counters, total)
-	clear(b.tallies.of)
 	s.prepareVolume()
 }
 
@@ -81,10 +84,7 @@ func (s *search) possible(a *alternative, candidates []candidate, has, from int)
 			return false
 		}
 	}
-	if len(b.scarce) > 0 && (!s.matchable(total) || !s.voluminous()) {
-		return false
-	}
-	return has > 0 || s.constraintsPossible(a)
+	return len(b.scarce) == 0 || s.matchable(total) && s.voluminous()
 }
 
 // openAfter are the requests after that of an alternative, up to the next that may end

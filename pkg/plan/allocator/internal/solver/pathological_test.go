@@ -136,6 +136,25 @@ func TestStaysFastIdenticalDevicesBesideSomethingImpossible(t *testing.T) { chec
 
 func TestStaysFastOneMoreThanThereIs(t *testing.T) { check(t, oneMore()) }
 
+// overlapping is 16 requests for one GPU each of 15, whose selectors accept different
+// GPUs, so that the requests are not alike.
+func overlapping() []row {
+	const numa = `device.attributes["gpu.example.com"].numa`
+	var requests []resourceapi.DeviceRequest
+	for i := range 16 {
+		selector := fmt.Sprintf(`(%s * 7 + %d) %% 3 != 0 || %s == %d`, numa, i*5, numa, i)
+		if i%2 == 0 {
+			selector = fmt.Sprintf(`(%s * %d) %% 5 < 3`, numa, i/2+1)
+		}
+		request := where(selector, wants(1, ""))
+		request.Name = fmt.Sprintf("r%d", i)
+		requests = append(requests, request)
+	}
+	return []row{{"16 requests of 15 with different selectors", published("node-a", nil, devices("gpu", 15, intAttribute("numa", index))), claims(claim(requests...)), Cannot}}
+}
+
+func TestStaysFastRequestsThatOverlap(t *testing.T) { check(t, overlapping()) }
+
 func TestStaysFastPartitionsOneUnitShort(t *testing.T) { check(t, short()) }
 
 // template makes what an instance type publishes, of devices of which the names are its

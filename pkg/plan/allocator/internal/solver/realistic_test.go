@@ -80,6 +80,8 @@ func partitions() []row {
 		{"8 of 4g and 9 of 3g", gpus, claims(claim(wants(8, "4g"), wants(9, "3g"))), Cannot},
 		{"56 of 1g", gpus, claims(claim(wants(28, "1g")), claim(wants(28, "1g"))), Allocates},
 		{"57 of 1g", gpus, claims(claim(wants(28, "1g")), claim(wants(29, "1g"))), Cannot},
+		// Eight of 3g, nine of 2g and fifteen of 1g compute with 24 + 18 + 15 = 57 of 56.
+		{"8 of 3g, 9 of 2g and 15 of 1g", gpus, claims(claim(wants(8, "3g"), wants(9, "2g")), claim(wants(15, "1g"))), Cannot},
 	}
 }
 
