@@ -32,7 +32,7 @@ func (d Device) excludes(e Device) bool {
 // of a device would add up to more than the device has. Devices with admin access
 // hold nothing. A whole GPU and a partition of it exclude each other, as do
 // partitions that share a memory slice.
-func conflict(others []*Record, uid types.UID, devices []Device, capacity func(device string) map[string]resource.Quantity) error {
+func conflict(others []*Record, uid types.UID, devices []Device) error {
 	type holding struct {
 		Device
 		claim ClaimRef
@@ -79,9 +79,8 @@ func conflict(others []*Record, uid types.UID, devices []Device, capacity func(d
 		if err := add(used, d.Consumed); err != nil {
 			return err
 		}
-		has := capacity(d.Device)
 		for _, name := range slices.Sorted(maps.Keys(used)) {
-			total, known := has[name]
+			total, known := d.planned.target.Capacity[name]
 			if sum := used[name]; known && sum.Cmp(total) > 0 {
 				return fmt.Errorf("device %s has %s of %s, but with this claim %s would be in use; other claims that hold it: %s", d.Device, total.String(), name, sum.String(), cmp.Or(strings.Join(holders, ", "), "none"))
 			}

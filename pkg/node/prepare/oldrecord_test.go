@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
@@ -49,7 +50,7 @@ func TestAClaimOutlivesAnUpgradeOfTheDriver(t *testing.T) {
 		}},
 		BootID: "boot-1", DriverVersion: "580.95.05", SpecDigest: "sha256:00",
 	}
-	if diff := cmp.Diff(want, records[0], cmp.AllowUnexported(Device{})); diff != "" {
+	if diff := cmp.Diff(want, records[0], cmpopts.IgnoreUnexported(Record{}, Device{})); diff != "" {
 		t.Errorf("record (-want +got):\n%s", diff)
 	}
 	// The same goes back to the disk, so that the version before reads it too.

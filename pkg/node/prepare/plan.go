@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 
 	"apportion.dev/apportion/pkg/node/cdi"
@@ -34,7 +33,7 @@ func (p *Preparer) plan(claim *resourceapi.ResourceClaim) ([]Device, error) {
 			return nil, fmt.Errorf("device %s is not on this node any more; was the GPU removed? Delete the pod so that it is scheduled anew", result.Device)
 		}
 		d := p.device(claim.UID, result, target)
-		if err := p.applyConfig(&d, allocation.Config, result, target); err != nil {
+		if err := p.applyConfig(&d, allocation.Config, result); err != nil {
 			return nil, err
 		}
 		devices = append(devices, d)
@@ -51,7 +50,7 @@ func (p *Preparer) device(claim types.UID, result resourceapi.DeviceRequestAlloc
 		Request: result.Request, Pool: result.Pool, Device: result.Device, GPU: target.GPU, Placement: target.Placement,
 		ShareID: result.ShareID, AdminAccess: result.AdminAccess != nil && *result.AdminAccess,
 		CDIDevice: p.Specs.QualifiedName(cdi.DeviceName(claim, result.Device, result.ShareID)),
-		tolerant:  len(result.Tolerations) > 0, wrongAmounts: checkAmounts(result, target),
+		planned:   planned{target: target, tolerant: len(result.Tolerations) > 0, wrongAmounts: checkAmounts(result, target)},
 	}
 	if target.MIGDevice != "" {
 		d.MIG = &mig.Instance{UUID: target.MIGDevice}
@@ -65,9 +64,9 @@ func (p *Preparer) device(claim types.UID, result resourceapi.DeviceRequestAlloc
 	return d
 }
 
-// checkAmounts refuses a share of which the amounts are not ones that can be given:
-// one of no memory would use the device, and nobody would count it. Who only looks
-// takes nothing.
+// checkAmounts refuses a share whose amounts cannot be given: one of no memory would
+// use the device, and nobody would count it. A request with admin access takes
+// nothing.
 func checkAmounts(result resourceapi.DeviceRequestAllocationResult, target Target) error {
 	if result.ShareID == nil || target.CheckShare == nil || result.AdminAccess != nil && *result.AdminAccess {
 		return nil
@@ -78,26 +77,20 @@ func checkAmounts(result resourceapi.DeviceRequestAllocationResult, target Targe
 	return nil
 }
 
-// usable fails if a device has a problem, or a share amounts that cannot be given: those
-// of a claim that is prepared were right when it got them. A container that only looks
-// (admin access) may look at a GPU with a problem, and who tolerates taints takes the
+// usable fails if a device has a problem, or a share has amounts that cannot be given;
+// those of a claim that is prepared were right when it got them. A container with admin
+// access may look at a GPU with a problem, and a claim that tolerates taints takes the
 // device as it is.
-func (p *Preparer) usable(devices []Device) error {
+func usable(devices []Device) error {
 	for _, d := range devices {
-		if d.wrongAmounts != nil {
-			return d.wrongAmounts
+		if d.planned.wrongAmounts != nil {
+			return d.planned.wrongAmounts
 		}
-		target, _ := p.Resolve(d.Device)
-		if target.Problem != "" && !d.AdminAccess && !d.tolerant {
-			return fmt.Errorf("device %s (%s) cannot be used: %s", d.Device, d.GPU, target.Problem)
+		if problem := d.planned.target.Problem; problem != "" && !d.AdminAccess && !d.planned.tolerant {
+			return fmt.Errorf("device %s (%s) cannot be used: %s", d.Device, d.GPU, problem)
 		}
 	}
 	return nil
-}
-
-func (p *Preparer) capacity(device string) map[string]resource.Quantity {
-	target, _ := p.Resolve(device)
-	return target.Capacity
 }
 
 // sameDevices says whether two lists mean the same allocation, of devices that are

@@ -240,18 +240,18 @@ func (p *Preparer) prepareLocked(ctx context.Context, ref ClaimRef, devices []De
 			if err := stillGiven(before.Devices, devices); err != nil {
 				return nil, err
 			}
-			return p.repair(ctx, opPrepare, before)
+			return p.repair(ctx, opPrepare, before, devices)
 		}
 		// An unfinished attempt, or one for an earlier allocation of the claim.
 		if err := p.undo(ctx, opPrepare, before); err != nil {
 			return nil, err
 		}
 	}
-	if err := p.usable(devices); err != nil {
+	if err := usable(devices); err != nil {
 		return nil, err
 	}
 	others := othersOf(records, ref.UID)
-	if err := conflict(others, ref.UID, devices, p.capacity); err != nil {
+	if err := conflict(others, ref.UID, devices); err != nil {
 		return nil, err
 	}
 	if err := incompatible(others, devices); err != nil {
@@ -266,8 +266,7 @@ func (p *Preparer) reserve(ctx context.Context, ref ClaimRef, devices []Device) 
 		Version: recordVersion, Claim: ref, State: Preparing, Since: time.Now().UTC(), Devices: devices,
 		BootID: p.BootID, DriverVersion: p.DriverVersion(),
 	}
-	steps, err := p.steps(ctx, record)
-	if err != nil {
+	if err := p.renderEarly(ctx, record); err != nil {
 		return nil, err
 	}
 	giveUp := func(err error) error {
@@ -279,7 +278,7 @@ func (p *Preparer) reserve(ctx context.Context, ref ClaimRef, devices []Device) 
 	}
 	// gofail: var prepareAfterIntent struct{}
 	intent := record.SpecDigest
-	if err := p.run(ctx, opPrepare, steps); err != nil {
+	if err := p.run(ctx, opPrepare, record); err != nil {
 		return nil, giveUp(err)
 	}
 	// gofail: var prepareAfterSteps struct{}
@@ -288,6 +287,9 @@ func (p *Preparer) reserve(ctx context.Context, ref ClaimRef, devices []Device) 
 		if err := p.put(opPrepare, record, p.store.replace); err != nil {
 			return nil, giveUp(fmt.Errorf("record what was prepared: %w", err))
 		}
+	}
+	for i := range record.Devices {
+		record.Devices[i].planned = planned{}
 	}
 	done, err := p.store.prepared(record)
 	if err != nil {
@@ -299,10 +301,10 @@ func (p *Preparer) reserve(ctx context.Context, ref ClaimRef, devices []Device) 
 }
 
 // run takes the steps of a recorded claim.
-func (p *Preparer) run(ctx context.Context, operation string, steps []step) (err error) {
+func (p *Preparer) run(ctx context.Context, operation string, record *Record) (err error) {
 	started := time.Now()
 	defer func() { p.Observe(operation, "steps", time.Since(started), err) }()
-	for _, step := range steps {
+	for _, step := range p.steps(record) {
 		if err := step.Do(ctx); err != nil {
 			return fmt.Errorf("%s: %w", step.Name, err)
 		}
@@ -323,11 +325,10 @@ func (p *Preparer) undo(ctx context.Context, operation string, record *Record) (
 	defer func() { p.Observe(operation, "undo", time.Since(started), err) }()
 	p.undoing.add(record.Claim.UID)
 	defer p.undoing.remove(record.Claim.UID)
-	steps, err := p.undoSteps(record)
-	if err != nil {
-		return err
-	}
-	for _, step := range slices.Backward(steps) {
+	for _, step := range slices.Backward(p.steps(record)) {
+		if step.Undo == nil {
+			continue
+		}
 		if err := step.Undo(ctx); err != nil {
 			return fmt.Errorf("undo %s of claim %s: %w", step.Name, record.Claim, err)
 		}

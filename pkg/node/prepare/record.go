@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"apportion.dev/apportion/pkg/gpu/inventory"
+	"apportion.dev/apportion/pkg/node/cdi"
 	"apportion.dev/apportion/pkg/node/mig"
 )
 
@@ -45,6 +46,9 @@ type Record struct {
 	DriverVersion string `json:"driverVersion,omitempty"`
 	// SpecDigest identifies the content of the claim's CDI spec.
 	SpecDigest string `json:"specDigest,omitempty"`
+
+	// spec is the CDI spec from when it is known until it is written.
+	spec cdi.Spec
 }
 
 // ClaimRef identifies a claim for good: names are used again, UIDs are not.
@@ -86,13 +90,24 @@ type Device struct {
 	// use it. NoMPS says why that is so where it was wanted.
 	MPS   *MPS   `json:"mps,omitempty"`
 	NoMPS string `json:"noMPS,omitempty"`
-	// mpsRequired, tolerant (the claim tolerates taints) and wrongAmounts (why a share
-	// cannot be given) are needed only until the device is reserved.
-	mpsRequired, tolerant bool
-	wrongAmounts          error
 	// TimeSlice is the interval that the claim asks of its GPU ("Long"), empty if it
 	// does not care.
 	TimeSlice string `json:"timeSlice,omitempty"`
+
+	planned planned
+}
+
+// planned is what is known of a device while its claim is being prepared, and not
+// recorded.
+type planned struct {
+	// target is what the device is on this node. It is asked for once, as the node
+	// may change while the claim waits.
+	target Target
+	// mpsRequired says whether the claim cannot do without MPS, tolerant whether it
+	// tolerates taints.
+	mpsRequired, tolerant bool
+	// wrongAmounts says why a share of these amounts cannot be given.
+	wrongAmounts error
 }
 
 // Placement is the place of a partition among its GPU's memory slices.

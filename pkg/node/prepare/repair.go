@@ -102,13 +102,18 @@ func (p *Preparer) repairClaim(ctx context.Context, ref ClaimRef) error {
 		return err
 	}
 	defer release()
-	_, err = p.repair(ctx, opRepair, r)
+	devices := slices.Clone(r.Devices)
+	for i := range devices {
+		devices[i].planned.target, _ = p.Resolve(devices[i].Device)
+	}
+	_, err = p.repair(ctx, opRepair, r, devices)
 	return err
 }
 
 // repair takes the steps of a prepared claim again if what it was promised is not
-// there any more, and returns its record.
-func (p *Preparer) repair(ctx context.Context, operation string, r *Record) (*Record, error) {
+// there any more, and returns its record. devices are the record's, with what they
+// are on this node now.
+func (p *Preparer) repair(ctx context.Context, operation string, r *Record, devices []Device) (*Record, error) {
 	reason, err := p.stale(ctx, r)
 	if err != nil {
 		return nil, err
@@ -118,10 +123,12 @@ func (p *Preparer) repair(ctx context.Context, operation string, r *Record) (*Re
 	}
 	repaired := *r
 	repaired.Devices = slices.Clone(r.Devices)
+	for i := range repaired.Devices {
+		repaired.Devices[i].planned = devices[i].planned
+	}
 	repaired.BootID, repaired.DriverVersion = p.BootID, p.DriverVersion()
-	steps, err := p.steps(ctx, &repaired)
-	if err == nil {
-		err = p.run(ctx, operation, steps)
+	if err = p.renderEarly(ctx, &repaired); err == nil {
+		err = p.run(ctx, operation, &repaired)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("prepare again because %s: %w", reason, err)

@@ -57,25 +57,25 @@ func sourceName(s resourceapi.AllocationConfigSource) string {
 }
 
 // applyConfig works out what the result's configs and amounts mean for the device.
-// Who only looks (admin access) is not limited, and sets nothing.
-func (p *Preparer) applyConfig(d *Device, configs []resourceapi.DeviceAllocationConfiguration, result resourceapi.DeviceRequestAllocationResult, target Target) error {
-	settings, err := p.settings(configs, result, target.Placement != nil)
+// A request with admin access is not limited, and sets nothing.
+func (p *Preparer) applyConfig(d *Device, configs []resourceapi.DeviceAllocationConfiguration, result resourceapi.DeviceRequestAllocationResult) error {
+	settings, err := p.settings(configs, result, d.Placement != nil)
 	if err != nil || d.AdminAccess {
 		return err
 	}
-	if err := limitMemory(d, settings.Memory, result, target); err != nil {
+	if err := limitMemory(d, settings.Memory, result); err != nil {
 		return err
 	}
-	if target.Placement == nil {
+	if d.Placement == nil {
 		d.TimeSlice = string(settings.TimeSlice)
 	}
 	return wantMPS(d, settings.MPS, result)
 }
 
-// limitMemory sets the memory limit of a share. Who has all of a device needs none.
-func limitMemory(d *Device, settings v1alpha1.MemorySettings, result resourceapi.DeviceRequestAllocationResult, target Target) error {
+// limitMemory sets the memory limit of a share. A share of all of a device needs none.
+func limitMemory(d *Device, settings v1alpha1.MemorySettings, result resourceapi.DeviceRequestAllocationResult) error {
 	memory, consumed := result.ConsumedCapacity[devicemodel.CapacityMemory]
-	total, known := target.Capacity[devicemodel.CapacityMemory]
+	total, known := d.planned.target.Capacity[devicemodel.CapacityMemory]
 	if d.ShareID == nil || !consumed || !known || memory.Cmp(total) >= 0 {
 		return nil
 	}
@@ -83,9 +83,9 @@ func limitMemory(d *Device, settings v1alpha1.MemorySettings, result resourceapi
 	switch {
 	case settings.Enforcement == v1alpha1.EnforcementNone:
 		return nil
-	case target.Placement != nil:
+	case d.Placement != nil:
 		reason = "NVML limits the memory of no share of a MIG partition"
-	case !target.LimitsMemory:
+	case !d.planned.target.LimitsMemory:
 		reason = fmt.Sprintf("NVML on this node cannot limit a container's memory (it takes driver %d or newer and cgroup v2)", gpufacts.MemoryLimitsSince)
 	}
 	if reason != "" {
@@ -127,7 +127,7 @@ func wantMPS(d *Device, settings *v1alpha1.MPSSettings, result resourceapi.Devic
 			want.PinnedBytes = settings.PinnedDeviceMemoryLimit.Value()
 		}
 	}
-	d.MPS, d.mpsRequired = want, enforcement == v1alpha1.EnforcementRequired
+	d.MPS, d.planned.mpsRequired = want, enforcement == v1alpha1.EnforcementRequired
 	if d.Placement != nil {
 		return d.withoutMPS(errors.New("MPS in a MIG partition is not offered"))
 	}
@@ -153,7 +153,7 @@ func oneMPS(devices []Device) error {
 
 // withoutMPS is what becomes of a device for which there is no MPS.
 func (d *Device) withoutMPS(reason error) error {
-	if d.mpsRequired {
+	if d.planned.mpsRequired {
 		return fmt.Errorf("request %s requires MPS, which device %s cannot have: %w; set sharing.mps.enforcement to Preferred to run without", d.Request, d.Device, reason)
 	}
 	d.MPS, d.NoMPS = nil, reason.Error()

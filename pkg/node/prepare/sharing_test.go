@@ -288,3 +288,21 @@ func TestMPSIsForClaimsOfOneGPU(t *testing.T) {
 	_, err := n.Prepare(t.Context(), configured(claim("2", share("gpu-a", "s3", "10Gi"), share("gpu-b", "s4", "10Gi")), config(fromClaim, "GPUConfig", `"sharing":{"mps":{"enforcement":"Required"}}`)))
 	wantError(t, err, "requires MPS", "one GPU only")
 }
+
+// The node is read again while a claim waits for its GPU, and the device is not there
+// for a moment: then nobody would know how much memory it has.
+func TestAGPUIsNotOvercommittedWhileTheNodeIsReadAgain(t *testing.T) {
+	n := newNode(t, t.TempDir())
+	n.mustPrepare(t, claim("1", share("gpu-a", "s1", "30Gi")))
+	asked := 0
+	n.Resolve = func(device string) (Target, bool) {
+		asked++
+		target, ok := n.targets[device]
+		return target, ok && asked == 1
+	}
+	_, err := n.Prepare(t.Context(), claim("2", share("gpu-a", "s2", "20Gi")))
+	wantError(t, err, "device gpu-a has 40Gi of memory", "50Gi would be in use")
+	if asked != 1 {
+		t.Errorf("the device was looked up %d times", asked)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 
 	"k8s.io/klog/v2"
 	"tags.cncf.io/container-device-interface/specs-go"
@@ -12,125 +13,114 @@ import (
 	"apportion.dev/apportion/pkg/node/cdi"
 )
 
-// step is one thing done on the node for a claim. Both functions are
-// idempotent: Undo of a step that was not taken, or only half, is right too.
+// step is one thing done on the node for a claim, whose record is on disk before
+// the first is taken. Both functions are idempotent: Undo of a step that was not
+// taken, or only half, is right too. It is nil where there is nothing to take back.
 type step struct {
 	Name     string
 	Do, Undo func(ctx context.Context) error
 }
 
-// steps works out what is to be done for a claim, in order. The steps complete its
-// record. Nothing is changed yet. What can be known of the CDI spec before anything
-// is done is worked out at once, so that a claim that cannot have one fails early.
-func (p *Preparer) steps(ctx context.Context, r *Record) ([]step, error) {
+// steps are what is done for a claim, in order. The steps complete its record.
+// What another claim uses too is not taken back.
+func (p *Preparer) steps(r *Record) []step {
+	others := sync.OnceValues(func() ([]*Record, error) {
+		records, err := p.store.list()
+		return othersOf(records, r.Claim.UID), err
+	})
+	// unlessUsed takes something back unless a device of another claim needs it.
+	unlessUsed := func(needs func(Device) bool, undo func(context.Context) error) func(context.Context) error {
+		return func(ctx context.Context) error {
+			records, err := others()
+			used := slices.ContainsFunc(records, func(o *Record) bool { return slices.ContainsFunc(o.Devices, needs) })
+			if err != nil || used {
+				return err
+			}
+			return undo(ctx)
+		}
+	}
 	var steps []step
-	early := true
 	for i := range r.Devices {
 		d := &r.Devices[i]
-		if s, ok := p.partitionStep(d); ok {
-			steps = append(steps, s)
-			early = early && d.Placement == nil
-		}
+		steps = append(steps, p.formSteps(d, unlessUsed)...)
 		if d.TimeSlice != "" {
-			steps = append(steps, step{Name: "set the time slice", Do: func(ctx context.Context) error {
-				return p.TimeSlices.Set(ctx, d.GPU, d.TimeSlice)
-			}})
+			steps = append(steps, step{
+				Name: "set the time slice",
+				Do:   func(ctx context.Context) error { return p.TimeSlices.Set(ctx, d.GPU, d.TimeSlice) },
+				Undo: unlessUsed(
+					func(o Device) bool { return o.GPU == d.GPU && o.TimeSlice != "" },
+					func(ctx context.Context) error { return p.resetTimeSlice(ctx, *d) }),
+			})
 		}
-	}
-	var spec cdi.Spec
-	render := func(ctx context.Context) (err error) {
-		if spec, err = p.Specs.Render(ctx, p.specDevices(r)); err != nil {
-			return fmt.Errorf("work out the CDI spec: %w", err)
-		}
-		r.SpecDigest = spec.Digest
-		return nil
-	}
-	if early {
-		if err := render(ctx); err != nil {
-			return nil, err
-		}
-	}
-	return append(steps, step{Name: "write CDI spec", Do: func(ctx context.Context) error {
-		if !early {
-			if err := render(ctx); err != nil {
-				return err
-			}
-		}
-		return p.Specs.Write(r.Claim.UID, spec)
-	}}), nil
-}
-
-// partitionStep gives the GPU the form in which the device uses it: the partition
-// made, or the GPU whole.
-func (p *Preparer) partitionStep(d *Device) (step, bool) {
-	switch {
-	case d.Placement == nil:
-		if target, _ := p.Resolve(d.Device); d.AdminAccess || !target.Modes {
-			return step{}, false
-		}
-		return step{Name: "use the GPU whole", Do: func(ctx context.Context) error {
-			return p.Partitions.EnsureWhole(ctx, d.GPU)
-		}}, true
-	case d.Placement.Given:
-		return step{}, false
-	case d.AdminAccess:
-		return step{Name: "find the partition", Do: func(ctx context.Context) error {
-			instance, found, err := p.Partitions.Find(ctx, d.partition())
-			if err != nil {
-				return err
-			}
-			if !found {
-				return fmt.Errorf("partition %s does not exist while nobody uses it; ask for the whole GPU to look at it", d.Device)
-			}
-			d.MIG = &instance
-			return nil
-		}}, true
-	}
-	return step{Name: "make the partition", Do: func(ctx context.Context) error {
-		instance, err := p.Partitions.Ensure(ctx, d.partition())
-		if err != nil {
-			return err
-		}
-		d.MIG = &instance
-		return nil
-	}}, true
-}
-
-// undoSteps lists what may have been done for a recorded claim, in order; its
-// steps can only be undone. What another claim uses too stays.
-func (p *Preparer) undoSteps(r *Record) ([]step, error) {
-	var steps []step
-	if slices.ContainsFunc(r.Devices, func(d Device) bool { return d.onDemand() || d.TimeSlice != "" }) {
-		records, err := p.store.list()
-		if err != nil {
-			return nil, err
-		}
-		steps = p.undoGPUSteps(r, othersOf(records, r.Claim.UID))
 	}
 	return append(steps, step{
 		Name: "write CDI spec",
+		Do:   func(ctx context.Context) error { return p.writeSpec(ctx, r) },
 		Undo: func(context.Context) error { return p.Specs.Remove(r.Claim.UID) },
-	}), nil
+	})
 }
 
-func (p *Preparer) undoGPUSteps(r *Record, others []*Record) []step {
-	usedByOther := func(same func(Device) bool) bool {
-		return slices.ContainsFunc(others, func(o *Record) bool { return slices.ContainsFunc(o.Devices, same) })
+// formSteps give the GPU the form in which the device uses it: the partition made,
+// or the GPU whole.
+func (p *Preparer) formSteps(d *Device, unlessUsed func(func(Device) bool, func(context.Context) error) func(context.Context) error) []step {
+	switch {
+	case d.onDemand():
+		return []step{{
+			Name: "make the partition",
+			Do: func(ctx context.Context) error {
+				instance, err := p.Partitions.Ensure(ctx, d.partition())
+				if err == nil {
+					d.MIG = &instance
+				}
+				return err
+			},
+			Undo: unlessUsed(
+				func(o Device) bool { return o.Device == d.Device && !o.AdminAccess },
+				func(ctx context.Context) error { return p.Partitions.Remove(ctx, d.partition()) }),
+		}}
+	case d.Placement != nil && !d.Placement.Given:
+		return []step{{Name: "find the partition", Do: func(ctx context.Context) error {
+			instance, found, err := p.Partitions.Find(ctx, d.partition())
+			if err == nil && !found {
+				err = fmt.Errorf("partition %s does not exist while nobody uses it; ask for the whole GPU to look at it", d.Device)
+			}
+			if err == nil {
+				d.MIG = &instance
+			}
+			return err
+		}}}
+	case d.Placement == nil && !d.AdminAccess && d.planned.target.Modes:
+		return []step{{Name: "use the GPU whole", Do: func(ctx context.Context) error { return p.Partitions.EnsureWhole(ctx, d.GPU) }}}
 	}
-	var steps []step
-	for _, d := range r.Devices {
-		if d.onDemand() && !usedByOther(func(o Device) bool { return o.Device == d.Device && !o.AdminAccess }) {
-			steps = append(steps, step{Name: "make the partition", Undo: func(ctx context.Context) error {
-				return p.Partitions.Remove(ctx, d.partition())
-			}})
-		}
-		if d.TimeSlice != "" && !usedByOther(func(o Device) bool { return o.GPU == d.GPU && o.TimeSlice != "" }) {
-			steps = append(steps, step{Name: "set the time slice", Undo: func(ctx context.Context) error {
-				return p.resetTimeSlice(ctx, d)
-			}})
+	return nil
+}
+
+// renderEarly works out the CDI spec of a claim before anything is done for it, so
+// that a claim that cannot have one fails early. A partition must be there first.
+func (p *Preparer) renderEarly(ctx context.Context, r *Record) error {
+	if slices.ContainsFunc(r.Devices, func(d Device) bool { return d.Placement != nil && !d.Placement.Given }) {
+		return nil
+	}
+	return p.render(ctx, r)
+}
+
+func (p *Preparer) render(ctx context.Context, r *Record) (err error) {
+	if r.spec, err = p.Specs.Render(ctx, p.specDevices(r)); err != nil {
+		return fmt.Errorf("work out the CDI spec: %w", err)
+	}
+	r.SpecDigest = r.spec.Digest
+	return nil
+}
+
+func (p *Preparer) writeSpec(ctx context.Context, r *Record) error {
+	if r.spec.Data == nil {
+		if err := p.render(ctx, r); err != nil {
+			return err
 		}
 	}
-	return steps
+	err := p.Specs.Write(r.Claim.UID, r.spec)
+	r.spec = cdi.Spec{}
+	return err
 }
 
 // resetTimeSlice gives a GPU its default back. A GPU that is gone has none to set, and
