@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
+	"apportion.dev/apportion/cmd/internal/apiserver"
 	"apportion.dev/apportion/cmd/internal/service"
 	"apportion.dev/apportion/pkg/fake/fakegpu"
 	"apportion.dev/apportion/pkg/gpu/devicemodel"
@@ -125,7 +126,7 @@ func (o *options) Run(ctx context.Context) error {
 // client returns a client without limits of its own: the API server's fairness
 // does that job, and client-go's default would hold up a burst of pods.
 func (o *options) client() (kubernetes.Interface, error) {
-	config, err := service.APIServer(o.kubeconfig, "apportion-kubelet-plugin")
+	config, err := apiserver.Config(o.kubeconfig, "apportion-kubelet-plugin")
 	if err != nil {
 		return nil, err
 	}

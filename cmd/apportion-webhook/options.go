@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/kubernetes"
 
-	"apportion.dev/apportion/cmd/internal/service"
+	"apportion.dev/apportion/cmd/internal/apiserver"
 	"apportion.dev/apportion/pkg/admission"
 )
 
@@ -50,7 +50,7 @@ func (o *options) Run(ctx context.Context) error {
 	if o.config.CertificateDir != "" {
 		return admission.New(o.config, nil, admission.NewMetrics()).Run(ctx)
 	}
-	config, err := service.APIServer(o.kubeconfig, "apportion-webhook")
+	config, err := apiserver.Config(o.kubeconfig, "apportion-webhook")
 	if err != nil {
 		return err
 	}

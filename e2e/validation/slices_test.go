@@ -14,7 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
-	"k8s.io/dynamic-resource-allocation/resourceslice"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 	"k8s.io/kubernetes/pkg/apis/resource"
 	_ "k8s.io/kubernetes/pkg/apis/resource/install" // registers the group with the scheme
@@ -31,19 +30,18 @@ const (
 )
 
 // objects are a pool's slices as they are sent to the API server.
-func objects(slices []resourceslice.Slice) []*resourceapi.ResourceSlice {
+func objects(slices []devicemodel.Slice) []*resourceapi.ResourceSlice {
 	var result []*resourceapi.ResourceSlice
 	for i, s := range slices {
 		node := nodeName
 		result = append(result, &resourceapi.ResourceSlice{
 			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%05x-%s-%s-abcde", i, driverName, nodeName)},
 			Spec: resourceapi.ResourceSliceSpec{
-				Driver:                 driverName,
-				Pool:                   resourceapi.ResourcePool{Name: nodeName, Generation: 1, ResourceSliceCount: int64(len(slices))},
-				NodeName:               &node,
-				Devices:                s.Devices,
-				SharedCounters:         s.SharedCounters,
-				PerDeviceNodeSelection: s.PerDeviceNodeSelection,
+				Driver:         driverName,
+				Pool:           resourceapi.ResourcePool{Name: nodeName, Generation: 1, ResourceSliceCount: int64(len(slices))},
+				NodeName:       &node,
+				Devices:        s.Devices,
+				SharedCounters: s.SharedCounters,
 			},
 		})
 	}
@@ -75,7 +73,7 @@ func create(t *testing.T, object *resourceapi.ResourceSlice) error {
 
 // checkPool checks what the scheduler demands of a pool: unique names, and
 // counters that exist. It would take none of its devices otherwise.
-func checkPool(t *testing.T, slices []resourceslice.Slice) {
+func checkPool(t *testing.T, slices []devicemodel.Slice) {
 	t.Helper()
 	sets := map[string]map[string]resourceapi.Counter{}
 	for _, s := range slices {
@@ -142,7 +140,7 @@ func check(t *testing.T, node inventory.Node, wantDevices int) {
 }
 
 // checkSlices returns the number of devices.
-func checkSlices(t *testing.T, policy string, slices []resourceslice.Slice) int {
+func checkSlices(t *testing.T, policy string, slices []devicemodel.Slice) int {
 	t.Helper()
 	devices := 0
 	for _, object := range objects(slices) {

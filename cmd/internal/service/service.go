@@ -15,8 +15,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/component-base/logs"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	_ "k8s.io/component-base/logs/json/register"
@@ -139,21 +137,4 @@ func CheckPaths(paths ...Path) error {
 // CheckOptionalPaths is CheckPaths for flags that may be empty.
 func CheckOptionalPaths(paths ...Path) error {
 	return CheckPaths(slices.DeleteFunc(paths, func(p Path) bool { return p.Value == "" })...)
-}
-
-// APIServer returns how to reach the API server: by a kubeconfig file, or as the pod
-// that the program runs in if the path is empty.
-func APIServer(kubeconfig, userAgent string) (*rest.Config, error) {
-	var config *rest.Config
-	var err error
-	if kubeconfig == "" {
-		config, err = rest.InClusterConfig()
-	} else {
-		config, err = clientcmd.BuildConfigFromFlags("", kubeconfig)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("find the API server: %w; run in a pod or give --kubeconfig", err)
-	}
-	config.UserAgent = userAgent
-	return config, nil
 }

@@ -4,26 +4,33 @@ import (
 	"slices"
 
 	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/dynamic-resource-allocation/resourceslice"
 )
+
+// Slice is one ResourceSlice of a pool, as far as the model says what is in it. (The
+// type of k8s.io/dynamic-resource-allocation/resourceslice comes with a client for the
+// API server, which those who only read the model do not need.)
+type Slice struct {
+	SharedCounters []resourceapi.CounterSet
+	Devices        []resourceapi.Device
+}
 
 // Slices returns the pool's slices in publishing order: first those of the
 // counter sets, which the API keeps apart from devices, then those of the
 // devices. The devices of one GPU share a slice, so that a change to one GPU
 // rewrites one slice. An empty pool has one empty slice, which says that the
 // node was looked at.
-func (m *Model) Slices() []resourceslice.Slice {
+func (m *Model) Slices() []Slice {
 	if len(m.Devices) == 0 {
-		return []resourceslice.Slice{{}}
+		return []Slice{{}}
 	}
-	var result []resourceslice.Slice
+	var result []Slice
 	for sets := range slices.Chunk(m.CounterSets, resourceapi.ResourceSliceMaxCounterSets) {
-		result = append(result, resourceslice.Slice{SharedCounters: slices.Clone(sets)})
+		result = append(result, Slice{SharedCounters: slices.Clone(sets)})
 	}
 	var current []resourceapi.Device
 	flush := func() {
 		if len(current) > 0 {
-			result = append(result, resourceslice.Slice{Devices: current})
+			result = append(result, Slice{Devices: current})
 			current = nil
 		}
 	}

@@ -7,13 +7,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/dynamic-resource-allocation/resourceslice"
 
 	"apportion.dev/apportion/pkg/gpu/inventory"
 )
 
 // shape describes slices as the counter sets and devices in each.
-func shape(published []resourceslice.Slice) []string {
+func shape(published []Slice) []string {
 	var result []string
 	for _, s := range published {
 		var names string
@@ -49,7 +48,7 @@ func TestEmptyPoolHasOneEmptySlice(t *testing.T) {
 		"no GPU":      Build(inventory.Node{}, Policy{}),
 		"none wanted": Build(node(l4(uuidA, "0000:07:00.0")), Policy{Exclude: []string{"*"}}),
 	} {
-		if diff := cmp.Diff([]resourceslice.Slice{{}}, m.Slices()); diff != "" {
+		if diff := cmp.Diff([]Slice{{}}, m.Slices()); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}

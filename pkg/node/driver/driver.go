@@ -75,13 +75,13 @@ type Driver struct {
 
 	// published are the devices that the helper has or will get, under updating;
 	// toPublish has those that it will get.
-	published []resourceslice.Slice
-	toPublish chan []resourceslice.Slice
+	published []devicemodel.Slice
+	toPublish chan []devicemodel.Slice
 }
 
 // New returns a driver for a valid Config.
 func New(c Config, p Providers) *Driver {
-	return &Driver{config: c, Providers: p, model: devicemodel.Build(inventory.Node{}, c.Policy), changed: make(chan struct{}), recheck: make(chan struct{}, 1), toPublish: make(chan []resourceslice.Slice, 1)}
+	return &Driver{config: c, Providers: p, model: devicemodel.Build(inventory.Node{}, c.Policy), changed: make(chan struct{}), recheck: make(chan struct{}, 1), toPublish: make(chan []devicemodel.Slice, 1)}
 }
 
 // Run serves until ctx ends, then lets the calls under way finish, and returns
@@ -323,9 +323,7 @@ func (d *Driver) publishAll(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case slices := <-d.toPublish:
-			err := d.helper.PublishResources(ctx, resourceslice.DriverResources{
-				Pools: map[string]resourceslice.Pool{d.config.NodeName: {Slices: slices}},
-			})
+			err := d.helper.PublishResources(ctx, d.resources(slices))
 			if err != nil && ctx.Err() == nil {
 				klog.FromContext(ctx).Error(err, "Devices could not be published")
 				d.updating.Lock()
@@ -334,6 +332,15 @@ func (d *Driver) publishAll(ctx context.Context) {
 			}
 		}
 	}
+}
+
+// resources are the slices as the helper takes them.
+func (d *Driver) resources(published []devicemodel.Slice) resourceslice.DriverResources {
+	var pool resourceslice.Pool
+	for _, s := range published {
+		pool.Slices = append(pool.Slices, resourceslice.Slice{SharedCounters: s.SharedCounters, Devices: s.Devices})
+	}
+	return resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{d.config.NodeName: pool}}
 }
 
 // HandleError is called by the helper for errors in the background.

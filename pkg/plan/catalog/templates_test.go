@@ -9,7 +9,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/dynamic-resource-allocation/resourceslice"
 
 	"apportion.dev/apportion/pkg/fake/fakegpu"
 	"apportion.dev/apportion/pkg/gpu/devicemodel"
@@ -203,8 +202,8 @@ func checkSlices(t *testing.T, what string, model *devicemodel.Model, template a
 	}
 }
 
-func withoutTheNode(published resourceslice.Slice, names *strings.Replacer) allocator.TemplateSlice {
-	published = *published.DeepCopy()
+func withoutTheNode(slice devicemodel.Slice, names *strings.Replacer) allocator.TemplateSlice {
+	published := (&resourceapi.ResourceSliceSpec{Devices: slice.Devices, SharedCounters: slice.SharedCounters}).DeepCopy()
 	for i := range published.SharedCounters {
 		published.SharedCounters[i].Name = names.Replace(published.SharedCounters[i].Name)
 	}
