@@ -46,8 +46,9 @@ type Options struct {
 	// Parent is the folder in which the plugin's own folder is made; that for
 	// temporary files if empty. Its disk is part of what is measured.
 	Parent string
-	// GPUs are the fake machine's, such as "h100-sxm5-80gb:8".
-	GPUs string
+	// GPUs are the fake machine's, such as "h100-sxm5-80gb:8". Library is the path of
+	// another NVML to read in its place.
+	GPUs, Library string
 	// DriverVersion is that of the NVIDIA driver; fakegpu's default if empty.
 	DriverVersion string
 	// Environment is added to that of this process.
@@ -89,13 +90,9 @@ func startProcess(command *exec.Cmd) (*process, error) {
 	return p, nil
 }
 
-// Start runs the program on a new fake machine and waits until it has published
+// Start runs the program on a new fake machine, or over a library, and waits until it has published
 // the machine's devices and answers. Stop must be called.
 func Start(ctx context.Context, o Options) (p *Plugin, err error) {
-	gpus, err := fakegpu.ParseGPUs(o.GPUs)
-	if err != nil {
-		return nil, err
-	}
 	p = &Plugin{options: o}
 	defer func() {
 		if err != nil {
@@ -115,13 +112,10 @@ func Start(ctx context.Context, o Options) (p *Plugin, err error) {
 	if p.cdi, err = os.MkdirTemp("/dev/shm", "plugin-cdi-"); err != nil {
 		return p, err
 	}
-	// The machine stands for hardware, whose state is on no disk.
-	if p.hardware, err = os.MkdirTemp("/dev/shm", "plugin-machine-"); err != nil {
-		return p, err
-	}
-	p.machine, err = fakegpu.Create(p.hardware, fakegpu.Spec{Node: Node, DriverVersion: o.DriverVersion, GPUs: gpus})
-	if err != nil {
-		return p, err
+	if o.Library == "" {
+		if err := p.makeMachine(); err != nil {
+			return p, err
+		}
 	}
 	p.api = startAPIServer()
 	kubeconfig, err := p.api.kubeconfig()
@@ -137,12 +131,30 @@ func Start(ctx context.Context, o Options) (p *Plugin, err error) {
 	return p, nil
 }
 
+// makeMachine makes the fake machine, which stands for hardware: its state is on no
+// disk.
+func (p *Plugin) makeMachine() error {
+	gpus, err := fakegpu.ParseGPUs(p.options.GPUs)
+	if err != nil {
+		return err
+	}
+	if p.hardware, err = os.MkdirTemp("/dev/shm", "plugin-machine-"); err != nil {
+		return err
+	}
+	p.machine, err = fakegpu.Create(p.hardware, fakegpu.Spec{Node: Node, DriverVersion: p.options.DriverVersion, GPUs: gpus})
+	return err
+}
+
 func (p *Plugin) path(name string) string { return filepath.Join(p.dir, name) }
 
 // arguments are the plugin's flags. What listens on a port of the node is off.
 func (p *Plugin) arguments() []string {
+	hardware := "--fake-machine=" + p.hardware
+	if p.options.Library != "" {
+		hardware = "--nvml-library=" + p.options.Library
+	}
 	return []string{
-		"--node-name=" + Node, "--driver-name=" + DriverName, "--fake-machine=" + p.hardware, "--cdi-root=" + p.cdi,
+		"--node-name=" + Node, "--driver-name=" + DriverName, hardware, "--cdi-root=" + p.cdi,
 		"--kubelet-plugins-directory-path=" + p.path("plugins"), "--kubelet-registrar-directory-path=" + p.path("registry"),
 		"--cdi-hook-path=", "--limit-hook-path=", "--healthcheck-port=-1", "--metrics-address=", "--kubeconfig=" + p.path("kubeconfig"),
 	}
@@ -244,6 +256,12 @@ func (p *Plugin) remove() error {
 
 // Machine is the fake machine.
 func (p *Plugin) Machine() *fakegpu.Machine { return p.machine }
+
+// PID is the process's.
+func (p *Plugin) PID() int { return p.process.Process.Pid }
+
+// PluginsDir is the kubelet's folder for plugins' data.
+func (p *Plugin) PluginsDir() string { return p.path("plugins") }
 
 // Devices are the published devices, in the order of publishing.
 func (p *Plugin) Devices() []resourceapi.Device { return p.api.devices() }

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -89,7 +90,10 @@ func run(ctx context.Context, program, dir string, rounds, atOnce int) (err erro
 	}
 	fmt.Printf("\n%d at once / one alone, at p50: %s\n", atOnce, strings.Join(ratios, "; "))
 	fmt.Println(strings.Join(bounds, "\n"))
-	return publishing(ctx, program, dir)
+	if err := publishing(ctx, program, dir); err != nil {
+		return err
+	}
+	return memory(ctx, filepath.Dir(program), dir)
 }
 
 // bound says how long the processors of this machine take for claims at once at least,
