@@ -10,7 +10,6 @@
 package devicemodel
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -93,7 +92,7 @@ type Skipped struct {
 // rejects have no effect.
 func Build(node inventory.Node, policy Policy) *Model {
 	gpus := slices.Clone(node.GPUs)
-	slices.SortStableFunc(gpus, compareGPUs)
+	slices.SortStableFunc(gpus, inventory.CompareGPUs)
 	node.GPUs = gpus
 
 	names := gpuNames(gpus)
@@ -199,18 +198,4 @@ func (m *Model) GPU(gpuUUID string) (Device, bool) {
 		}
 	}
 	return Device{}, false
-}
-
-// compareGPUs orders by PCI address, GPUs without one last, then by UUID.
-func compareGPUs(a, b inventory.GPU) int {
-	if (a.PCIBusID == "") != (b.PCIBusID == "") {
-		if a.PCIBusID == "" {
-			return 1
-		}
-		return -1
-	}
-	return cmp.Or(
-		cmp.Compare(a.PCIBusID, b.PCIBusID),
-		cmp.Compare(a.UUID, b.UUID),
-		cmp.Compare(a.Index, b.Index))
 }

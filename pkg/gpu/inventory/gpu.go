@@ -64,9 +64,9 @@ func (r *reading) cudaDriverVersion() (int, nvml.Return) {
 
 // gpuReading is the reading of one GPU.
 type gpuReading struct {
-	*reading
-	dev nvml.Device
-	gpu GPU
+	pass *reading
+	dev  nvml.Device
+	gpu  GPU
 }
 
 // ok says whether a property was read. Codes that concern the whole GPU are noted
@@ -84,7 +84,7 @@ func (g *gpuReading) ok(property string, ret nvml.Return) bool {
 			g.gpu.Problem = problemReset
 		}
 	}
-	g.logger.V(4).Info("Property of GPU cannot be read", "property", property, "index", g.gpu.Index, "gpu", g.gpu.UUID, "reason", ret.Error())
+	g.pass.logger.V(4).Info("Property of GPU cannot be read", "property", property, "index", g.gpu.Index, "gpu", g.gpu.UUID, "reason", ret.Error())
 	return false
 }
 
@@ -105,7 +105,7 @@ func (r *reading) gpus(ctx context.Context, count int) (named, unnamed []GPU) {
 
 // gpu reads the GPU with an index.
 func (r *reading) gpu(index int) GPU {
-	g := &gpuReading{reading: r, gpu: GPU{Index: index}}
+	g := &gpuReading{pass: r, gpu: GPU{Index: index}}
 	var ret nvml.Return
 	if g.dev, ret = r.lib.DeviceGetHandleByIndex(index); ret != nvml.SUCCESS {
 		if !g.ok("handle", ret) && g.gpu.Problem == "" {
@@ -164,9 +164,9 @@ func (g *gpuReading) product() {
 	if name, ret := g.dev.GetName(); g.ok("name", ret) {
 		g.gpu.ProductName = strings.TrimSpace(name)
 	}
-	if words, err := g.words.NewDevice(g.dev); err == nil {
+	if words, err := g.pass.words.NewDevice(g.dev); err == nil {
 		g.gpu.Brand = g.word("brand", words.GetBrandAsString)
-		if g.has("nvmlDeviceGetArchitecture") {
+		if g.pass.has("nvmlDeviceGetArchitecture") {
 			g.gpu.Architecture = g.word("architecture", words.GetArchitectureAsString)
 		}
 	}
@@ -187,7 +187,7 @@ const cgroupRoot = "/sys/fs/cgroup"
 func (g *gpuReading) memoryLimits() {
 	supported := false
 	g.gpu.MemoryLimits = &supported
-	if !g.has("nvmlDeviceSetMemoryLimits_v1") || !g.has("nvmlDeviceGetMemoryLimits_v1") {
+	if !g.pass.has("nvmlDeviceSetMemoryLimits_v1") || !g.pass.has("nvmlDeviceGetMemoryLimits_v1") {
 		return
 	}
 	switch _, ret := g.dev.GetMemoryLimits_v1(cgroupRoot); ret {
@@ -205,7 +205,7 @@ func (g *gpuReading) memoryLimits() {
 func (g *gpuReading) word(property string, read func() (string, error)) string {
 	word, err := read()
 	if err != nil {
-		g.logger.V(4).Info("Property of GPU cannot be read", "property", property, "index", g.gpu.Index, "gpu", g.gpu.UUID, "reason", err.Error())
+		g.pass.logger.V(4).Info("Property of GPU cannot be read", "property", property, "index", g.gpu.Index, "gpu", g.gpu.UUID, "reason", err.Error())
 		return ""
 	}
 	switch word {
@@ -219,14 +219,14 @@ func (g *gpuReading) word(property string, read func() (string, error)) string {
 
 // platform reads where the GPU is in the machine.
 func (g *gpuReading) platform() {
-	if g.gpu.PCIBusID == "" || g.sysfs == nil {
+	if g.gpu.PCIBusID == "" || g.pass.sysfs == nil {
 		return
 	}
-	root, err := deviceattribute.GetPCIeRootAttributeByPCIBusID(g.gpu.PCIBusID, deviceattribute.WithFS(g.sysfs))
+	root, err := deviceattribute.GetPCIeRootAttributeByPCIBusID(g.gpu.PCIBusID, deviceattribute.WithFS(g.pass.sysfs))
 	if err == nil && root.Value.StringValue != nil {
 		g.gpu.PCIeRoot = *root.Value.StringValue
 	}
-	numa, err := deviceattribute.GetNUMANodeAttributeByPCIBusID(g.gpu.PCIBusID, deviceattribute.ScalarAttribute, deviceattribute.WithFS(g.sysfs))
+	numa, err := deviceattribute.GetNUMANodeAttributeByPCIBusID(g.gpu.PCIBusID, deviceattribute.ScalarAttribute, deviceattribute.WithFS(g.pass.sysfs))
 	if err == nil && numa.Value.IntValue != nil {
 		node := int(*numa.Value.IntValue)
 		g.gpu.NUMANode = &node

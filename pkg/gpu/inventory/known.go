@@ -66,7 +66,7 @@ func (n *NVML) missing(present []GPU) []GPU {
 			missing = append(missing, gpu)
 		}
 	}
-	slices.SortFunc(missing, compareGPUs)
+	slices.SortFunc(missing, CompareGPUs)
 	return missing
 }
 

@@ -16,7 +16,7 @@ import (
 func (g *gpuReading) mig() {
 	capable := false
 	g.gpu.MIG.Capable = &capable
-	if !g.has("nvmlDeviceGetMigMode") {
+	if !g.pass.has("nvmlDeviceGetMigMode") {
 		return
 	}
 	current, pending, ret := g.dev.GetMigMode()
@@ -28,7 +28,7 @@ func (g *gpuReading) mig() {
 		return
 	}
 	capable = true
-	needsReset, ret := modeNeedsReset(g.lib, g.dev)
+	needsReset, ret := modeNeedsReset(g.pass.lib, g.dev)
 	g.ok("architecture", ret)
 	g.gpu.MIG.ModeNeedsReset = needsReset
 	enabled, willBe := current == nvml.DEVICE_MIG_ENABLE, pending == nvml.DEVICE_MIG_ENABLE
@@ -36,7 +36,7 @@ func (g *gpuReading) mig() {
 
 	profiles := g.migProfiles()
 	if !enabled || g.migInstances(profiles) {
-		g.instances[g.gpu.UUID] = true
+		g.pass.instances[g.gpu.UUID] = true
 	}
 }
 
@@ -69,7 +69,7 @@ func modeNeedsReset(lib nvml.Interface, dev nvml.Device) (bool, nvml.Return) {
 // takes them. Compute instance profiles, which divide an instance further, are
 // not among them.
 func (g *gpuReading) migProfiles() []nvml.GpuInstanceProfileInfo {
-	if !g.has("nvmlDeviceGetGpuInstanceProfileInfo") {
+	if !g.pass.has("nvmlDeviceGetGpuInstanceProfileInfo") {
 		return nil
 	}
 	var infos []nvml.GpuInstanceProfileInfo
@@ -106,7 +106,7 @@ func (g *gpuReading) migProfiles() []nvml.GpuInstanceProfileInfo {
 }
 
 func (g *gpuReading) migPlacements(info nvml.GpuInstanceProfileInfo) []MIGPlacement {
-	if !g.has("nvmlDeviceGetGpuInstancePossiblePlacements_v2", "nvmlDeviceGetGpuInstancePossiblePlacements") {
+	if !g.pass.has("nvmlDeviceGetGpuInstancePossiblePlacements_v2", "nvmlDeviceGetGpuInstancePossiblePlacements") {
 		return nil
 	}
 	placements, ret := g.dev.GetGpuInstancePossiblePlacements(&info)
@@ -138,7 +138,7 @@ type NamedMIGProfile struct {
 // must have nvmlDeviceGetGpuInstanceProfileInfo.
 func MIGProfiles(ctx context.Context, lib nvml.Interface, dev nvml.Device) iter.Seq2[NamedMIGProfile, error] {
 	return func(yield func(NamedMIGProfile, error) bool) {
-		g := &gpuReading{reading: newReading(lib, nil, klog.FromContext(ctx)), dev: dev}
+		g := &gpuReading{pass: newReading(lib, nil, klog.FromContext(ctx)), dev: dev}
 		memory, unnamed := dev.GetMemoryInfo()
 		if unnamed == nvml.SUCCESS && memory.Total > 0 {
 			g.gpu.MemoryBytes = &memory.Total
@@ -172,7 +172,7 @@ func (g *gpuReading) migProfileName(index int, info nvml.GpuInstanceProfileInfo)
 	}
 	// go-nvlib rounds the memory as nvidia-smi does; its own names lack some
 	// kinds of profile, so only the size is taken.
-	profile, err := g.words.NewMigProfile(nvml.GPU_INSTANCE_PROFILE_1_SLICE, nvml.COMPUTE_INSTANCE_PROFILE_1_SLICE,
+	profile, err := g.pass.words.NewMigProfile(nvml.GPU_INSTANCE_PROFILE_1_SLICE, nvml.COMPUTE_INSTANCE_PROFILE_1_SLICE,
 		nvml.COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED, info.MemorySizeMB, *g.gpu.MemoryBytes)
 	if err != nil {
 		return ""
@@ -181,7 +181,7 @@ func (g *gpuReading) migProfileName(index int, info nvml.GpuInstanceProfileInfo)
 }
 
 func (g *gpuReading) migProfileNameFromNVML(index int) string {
-	if !g.has("nvmlDeviceGetGpuInstanceProfileInfoV") {
+	if !g.pass.has("nvmlDeviceGetGpuInstanceProfileInfoV") {
 		return ""
 	}
 	handler := g.dev.GetGpuInstanceProfileInfoV(index)
@@ -215,7 +215,7 @@ func migProfileSuffix(index int) string {
 
 // migInstances reads the GPU instances that exist, and says whether it read all.
 func (g *gpuReading) migInstances(profiles []nvml.GpuInstanceProfileInfo) bool {
-	if !g.has("nvmlDeviceGetGpuInstances") || !g.has("nvmlGpuInstanceGetInfo") {
+	if !g.pass.has("nvmlDeviceGetGpuInstances") || !g.pass.has("nvmlGpuInstanceGetInfo") {
 		return false
 	}
 	all := len(profiles) > 0
@@ -256,7 +256,7 @@ func (g *gpuReading) migInstances(profiles []nvml.GpuInstanceProfileInfo) bool {
 // GPU instance, by the instance's id.
 func (g *gpuReading) migUUIDs() map[int]string {
 	uuids := map[int]string{}
-	if !g.has("nvmlDeviceGetMaxMigDeviceCount") || !g.has("nvmlDeviceGetMigDeviceHandleByIndex") || !g.has("nvmlDeviceGetGpuInstanceId") {
+	if !g.pass.has("nvmlDeviceGetMaxMigDeviceCount") || !g.pass.has("nvmlDeviceGetMigDeviceHandleByIndex") || !g.pass.has("nvmlDeviceGetGpuInstanceId") {
 		return uuids
 	}
 	count, ret := g.dev.GetMaxMigDeviceCount()

@@ -59,7 +59,7 @@ func NVLinkGroups(n Node) [][]int {
 
 // nvlink reads the active links and what is at their other ends.
 func (g *gpuReading) nvlink() {
-	if !g.has("nvmlDeviceGetNvLinkState") {
+	if !g.pass.has("nvmlDeviceGetNvLinkState") {
 		return
 	}
 	for link := range nvml.NVLINK_MAX_LINKS {
@@ -68,7 +68,7 @@ func (g *gpuReading) nvlink() {
 			continue
 		}
 		kind := nvml.NVLINK_DEVICE_TYPE_UNKNOWN
-		if g.has("nvmlDeviceGetNvLinkRemoteDeviceType") {
+		if g.pass.has("nvmlDeviceGetNvLinkRemoteDeviceType") {
 			if k, ret := g.dev.GetNvLinkRemoteDeviceType(link); g.ok("type of NVLink peer", ret) {
 				kind = k
 			}
@@ -88,7 +88,7 @@ func (g *gpuReading) nvlink() {
 
 // nvlinkPeer returns the PCI address at the other end of a link, or "".
 func (g *gpuReading) nvlinkPeer(link int) string {
-	if !g.has("nvmlDeviceGetNvLinkRemotePciInfo_v2", "nvmlDeviceGetNvLinkRemotePciInfo") {
+	if !g.pass.has("nvmlDeviceGetNvLinkRemotePciInfo_v2", "nvmlDeviceGetNvLinkRemotePciInfo") {
 		return ""
 	}
 	info, ret := g.dev.GetNvLinkRemotePciInfo(link)

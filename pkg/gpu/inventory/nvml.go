@@ -166,7 +166,7 @@ func (n *NVML) read(ctx context.Context) Node {
 		return node // which is not used
 	}
 	node.GPUs = n.recall(named, unnamed)
-	slices.SortStableFunc(node.GPUs, compareGPUs)
+	slices.SortStableFunc(node.GPUs, CompareGPUs)
 	cured.back, cured.instances = n.back(node.GPUs), r.instances
 	n.xids.settle(logger, xids, node.GPUs, cured)
 	return node
@@ -254,7 +254,8 @@ func (n *NVML) unreadable(ret nvml.Return) Node {
 	return node
 }
 
-func compareGPUs(a, b GPU) int {
+// CompareGPUs orders by PCI address, GPUs without one last, then by UUID.
+func CompareGPUs(a, b GPU) int {
 	if (a.PCIBusID == "") != (b.PCIBusID == "") {
 		if a.PCIBusID == "" {
 			return 1

@@ -38,7 +38,7 @@ type installation struct {
 
 // gpuEdits are what containers need to use one whole GPU.
 type gpuEdits struct {
-	*part
+	part *part
 	// minor is the number of the GPU's device node, node its place in the edits.
 	minor, node int
 	// folders are those that only this GPU's edits lie in.

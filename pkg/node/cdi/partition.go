@@ -39,17 +39,17 @@ func (i *installation) partition(ctx context.Context, uuid string) (*part, error
 		return nil, fmt.Errorf("MIG device %s: %w", uuid, err)
 	}
 	edits := specs.ContainerEdits{
-		DeviceNodes:    []*specs.DeviceNode{parent.edits.DeviceNodes[parent.node]},
-		AdditionalGIDs: parent.edits.AdditionalGIDs,
+		DeviceNodes:    []*specs.DeviceNode{parent.part.edits.DeviceNodes[parent.node]},
+		AdditionalGIDs: parent.part.edits.AdditionalGIDs,
 	}
 	// The other nodes and the hooks of a GPU are for graphics.
-	if len(parent.edits.DeviceNodes) > 1 {
+	if len(parent.part.edits.DeviceNodes) > 1 {
 		graphics, err := i.hasGraphics(uuid)
 		if err != nil {
 			return nil, fmt.Errorf("read the profile of MIG device %s: %w", uuid, err)
 		}
 		if graphics {
-			edits.DeviceNodes, edits.Hooks = slices.Clone(parent.edits.DeviceNodes), parent.edits.Hooks
+			edits.DeviceNodes, edits.Hooks = slices.Clone(parent.part.edits.DeviceNodes), parent.part.edits.Hooks
 		}
 	}
 	edits.DeviceNodes = append(edits.DeviceNodes, nodes...)

@@ -113,7 +113,7 @@ func TestOnlyPartitionsWithGraphicsHaveTheGPUsGraphics(t *testing.T) {
 		partition := f.createMIG(t, 0, profile, 0)
 		before := *known.gpus[f.gpus[0]]
 		answer := before
-		edits := before.edits
+		edits := before.part.edits
 		edits.DeviceNodes = append(slices.Clone(edits.DeviceNodes[before.node:before.node+1]), render)
 		edits.Hooks = []*specs.Hook{links}
 		answer.part, answer.node, answer.folders = &part{edits: edits}, 0, nil
@@ -125,8 +125,8 @@ func TestOnlyPartitionsWithGraphicsHaveTheGPUsGraphics(t *testing.T) {
 		if slices.Contains(got.edits.DeviceNodes, render) != want || slices.Contains(got.edits.Hooks, links) != want {
 			t.Errorf("%s: nodes %v, %d hooks", profile, nodePaths(got.edits), len(got.edits.Hooks))
 		}
-		if len(ownNodes(got.edits)) != 3 || len(answer.edits.DeviceNodes) != 2 {
-			t.Errorf("%s: nodes %v, those of the GPU %v", profile, ownNodes(got.edits), nodePaths(answer.edits))
+		if len(ownNodes(got.edits)) != 3 || len(answer.part.edits.DeviceNodes) != 2 {
+			t.Errorf("%s: nodes %v, those of the GPU %v", profile, ownNodes(got.edits), nodePaths(answer.part.edits))
 		}
 		if err := f.machine.DestroyMIG("", partition); err != nil {
 			t.Fatal(err)
