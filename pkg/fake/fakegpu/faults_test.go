@@ -104,3 +104,26 @@ func TestWithoutADriverNothingWorks(t *testing.T) {
 		t.Errorf("driver %s", got)
 	}
 }
+
+// So says the header: "if any GPU has fallen off the bus".
+func TestWhileAnyGPUIsLostNoneIsFoundByUUIDOrSerial(t *testing.T) {
+	m := newMachine(t, "t4:2")
+	lib := initialised(t, m)
+	healthy := gpuAt(t, lib, 1)
+	uuid := succeed[string](t)(healthy.GetUUID())
+	serial := succeed[string](t)(healthy.GetSerial())
+	must(t, m.LoseGPU("0"))
+	if _, ret := lib.DeviceGetHandleByUUID(uuid); ret != nvml.ERROR_GPU_IS_LOST {
+		t.Errorf("by UUID: %v", ret)
+	}
+	if _, ret := lib.DeviceGetHandleBySerial(serial); ret != nvml.ERROR_GPU_IS_LOST {
+		t.Errorf("by serial: %v", ret)
+	}
+	if again := gpuAt(t, lib, 1); again != healthy {
+		t.Errorf("by index: %v, want %v", again, healthy)
+	}
+	must(t, m.RestoreGPU("0"))
+	if again := succeed[nvml.Device](t)(lib.DeviceGetHandleByUUID(uuid)); again != healthy {
+		t.Errorf("by UUID once it is back: %v, want %v", again, healthy)
+	}
+}

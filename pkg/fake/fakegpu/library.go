@@ -2,6 +2,7 @@ package fakegpu
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
@@ -180,9 +181,19 @@ func (l *library) DeviceGetHandleByIndex(index int) (nvml.Device, nvml.Return) {
 	return l.device(views[index].uuid), ret
 }
 
+// search is the start of a call that looks at every GPU for one: as the header says, it
+// returns ERROR_GPU_IS_LOST if any of them is lost.
+func (l *library) search(symbol string) (*state, nvml.Return) {
+	st, ret := l.read(symbol)
+	if ret == nvml.SUCCESS && slices.ContainsFunc(st.present(), func(v view) bool { return v.Lost }) {
+		return nil, nvml.ERROR_GPU_IS_LOST
+	}
+	return st, ret
+}
+
 // DeviceGetHandleByUUID finds a GPU or a MIG device.
 func (l *library) DeviceGetHandleByUUID(uuid string) (nvml.Device, nvml.Return) {
-	st, ret := l.read("nvmlDeviceGetHandleByUUID")
+	st, ret := l.search("nvmlDeviceGetHandleByUUID")
 	if ret != nvml.SUCCESS {
 		return nil, ret
 	}
@@ -227,7 +238,7 @@ func (l *library) DeviceGetHandleByPciBusId(busID string) (nvml.Device, nvml.Ret
 
 // DeviceGetHandleBySerial finds a GPU by its board's serial number.
 func (l *library) DeviceGetHandleBySerial(serial string) (nvml.Device, nvml.Return) {
-	st, ret := l.read("nvmlDeviceGetHandleBySerial")
+	st, ret := l.search("nvmlDeviceGetHandleBySerial")
 	if ret != nvml.SUCCESS {
 		return nil, ret
 	}

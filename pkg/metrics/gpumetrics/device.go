@@ -73,7 +73,7 @@ func profileOf(gpu *inventory.GPU, instance *inventory.MIGInstance) string {
 
 // handle looks the device up. It is nil for one that NVML does not know.
 func (r *reading) handle(uuid string) nvml.Device {
-	dev, ret := r.reader.lib.DeviceGetHandleByUUID(uuid)
+	dev, ret := inventory.Handle(r.reader.lib, uuid)
 	if !r.ok("handle", ret) {
 		return nil
 	}

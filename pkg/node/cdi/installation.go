@@ -15,6 +15,8 @@ import (
 	"golang.org/x/sync/singleflight"
 	"k8s.io/klog/v2"
 	"tags.cncf.io/container-device-interface/specs-go"
+
+	"apportion.dev/apportion/pkg/gpu/inventory"
 )
 
 // installation is one state of the installed driver with what nvcdi said about
@@ -121,7 +123,7 @@ func withoutHostMPS(edits *specs.ContainerEdits) {
 
 // gpu returns the edits for a whole GPU.
 func (i *installation) gpu(ctx context.Context, uuid string) (*part, error) {
-	handle, ret := i.options.Library.DeviceGetHandleByUUID(uuid)
+	handle, ret := inventory.Handle(i.options.Library, uuid)
 	if ret != nvml.SUCCESS {
 		return nil, fmt.Errorf("find GPU %s: %w; is it still there (nvidia-smi -L)?", uuid, ret)
 	}

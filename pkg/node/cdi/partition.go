@@ -16,6 +16,8 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/moby/sys/devices"
 	"tags.cncf.io/container-device-interface/specs-go"
+
+	"apportion.dev/apportion/pkg/gpu/inventory"
 )
 
 // partition returns the edits for a MIG device: the device node of its GPU, and
@@ -67,7 +69,7 @@ type migPlace struct {
 
 // locate asks NVML where a MIG device lies.
 func (i *installation) locate(uuid string) (place migPlace, err error) {
-	handle, ret := i.options.Library.DeviceGetHandleByUUID(uuid)
+	handle, ret := inventory.Handle(i.options.Library, uuid)
 	if ret != nvml.SUCCESS {
 		return place, ret
 	}

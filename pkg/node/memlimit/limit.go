@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	gpufacts "apportion.dev/apportion/pkg/gpu"
+	"apportion.dev/apportion/pkg/gpu/inventory"
 )
 
 // Limit is what a container may use of one GPU's memory, in bytes.
@@ -79,7 +80,7 @@ func Apply(lib nvml.Interface, uuid, cgroup string, limit Limit) (err error) {
 			return fmt.Errorf("this NVIDIA driver cannot limit memory, it takes %d or newer: %w", gpufacts.MemoryLimitsSince, err)
 		}
 	}
-	device, ret := lib.DeviceGetHandleByUUID(uuid)
+	device, ret := inventory.Handle(lib, uuid)
 	if ret != nvml.SUCCESS {
 		return fmt.Errorf("find GPU %s: %w", uuid, ret)
 	}

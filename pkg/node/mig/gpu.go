@@ -38,7 +38,7 @@ type gpu struct {
 
 // open gets the GPU's handle.
 func (g *gpu) open() error {
-	device, ret := g.lib.DeviceGetHandleByUUID(g.uuid)
+	device, ret := inventory.Handle(g.lib, g.uuid)
 	if ret != nvml.SUCCESS && ret != nvml.ERROR_NOT_FOUND {
 		// It gives up when it meets another GPU that is lost (nvml.h).
 		device, ret = g.search()
