@@ -124,7 +124,7 @@ func sourceWithFaultPoints() (string, error) {
 		return "", err
 	}
 	faultySourceDir = source
-	for _, name := range []string{"go.mod", "go.sum", "api", "cmd", "pkg", "deployments"} {
+	for _, name := range []string{"go.mod", "go.sum", "api", "cmd", "internal", "pkg", "deployments"} {
 		if err := copyTree(filepath.Join(source, name), filepath.Join(root, name)); err != nil {
 			return "", fmt.Errorf("copy the driver's source: %w", err)
 		}
