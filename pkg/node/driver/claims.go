@@ -41,7 +41,7 @@ func (d *Driver) prepareClaim(ctx context.Context, claim *resourceapi.ResourceCl
 		logger.Error(err, "Claim could not be prepared")
 		return kubeletplugin.PrepareResult{Err: fmt.Errorf("prepare claim %s: %w", klog.KObj(claim), err)}
 	}
-	model := d.currentModel()
+	model := d.seen.Load().Model
 	result := kubeletplugin.PrepareResult{}
 	for _, device := range record.Devices {
 		result.Devices = append(result.Devices, kubeletplugin.Device{
@@ -55,7 +55,7 @@ func (d *Driver) prepareClaim(ctx context.Context, claim *resourceapi.ResourceCl
 	}
 	d.status.set(record, model)
 	d.tellOfUnlimitedShares(record)
-	d.mayBeBack()
+	d.claimsChanged()
 	logger.V(2).Info("Claim prepared", "devices", len(record.Devices))
 	return result
 }
@@ -96,7 +96,7 @@ func (d *Driver) unprepareClaim(ctx context.Context, claim kubeletplugin.Namespa
 		logger.Error(err, "Claim could not be unprepared")
 		return fmt.Errorf("unprepare claim %s: %w", claim, err)
 	}
-	d.mayBeBack()
+	d.claimsChanged()
 	logger.V(2).Info("Claim unprepared")
 	return nil
 }
@@ -153,7 +153,7 @@ func shareAmount(capacity string) string {
 
 // resolve tells prepare what an allocated device is.
 func (d *Driver) resolve(name string) (prepare.Target, bool) {
-	device, ok := d.currentModel().Device(name)
+	device, ok := d.seen.Load().Model.Device(name)
 	if !ok {
 		return prepare.Target{}, false
 	}

@@ -400,13 +400,10 @@ func TestADriverThatCannotPublishYetFollowsTheHardwareAndEndsWhenTold(t *testing
 func TestDroppedFieldsNameTheFeatureGate(t *testing.T) {
 	r := newRig(t, "a100-sxm4-40gb")
 	r.published(1)
-	d := New(r.config, Providers{Client: r.client, Metrics: NewMetrics()})
-	d.events = newEventRecorder(t.Context(), r.client, r.config)
-	defer d.events.Shutdown()
 	desired := &resourceapi.ResourceSlice{Spec: resourceapi.ResourceSliceSpec{Devices: []resourceapi.Device{{Name: "gpu-1", AllowMultipleAllocations: ptr.To(true)}}}}
 	actual := desired.DeepCopy()
 	actual.Spec.Devices[0].AllowMultipleAllocations = nil
-	d.HandleError(t.Context(), &resourceslice.DroppedFieldsError{PoolName: "node-a", DesiredSlice: desired, ActualSlice: actual}, "publish")
+	r.driver.HandleError(t.Context(), &resourceslice.DroppedFieldsError{PoolName: "node-a", DesiredSlice: desired, ActualSlice: actual}, "publish")
 	r.eventually("an Event names the gate", func() bool { return r.hasEvent("FieldsDropped", "node-a", "DRAConsumableCapacity") })
 }
 

@@ -13,7 +13,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"apportion.dev/apportion/pkg/gpu/devicemodel"
-	"apportion.dev/apportion/pkg/gpu/inventory"
+	"apportion.dev/apportion/pkg/node/follow"
 	"apportion.dev/apportion/pkg/node/prepare"
 )
 
@@ -69,15 +69,15 @@ func (d *Driver) recordRepaired(ctx context.Context) func(prepare.ClaimRef, stri
 }
 
 // reportProblems writes an event for each problem that was not there before.
-func (d *Driver) reportProblems(ctx context.Context, oldNode, node inventory.Node, old, model *devicemodel.Model) {
+func (d *Driver) reportProblems(ctx context.Context, before, now follow.View) {
+	node, old, model := now.Node, before.Model, now.Model
 	logger := klog.FromContext(ctx)
-	if node.Problem != "" && node.Problem != oldNode.Problem {
+	if node.Problem != "" && node.Problem != before.Node.Problem {
 		logger.Info("The NVIDIA driver cannot be used", "problem", node.Problem)
 		d.events.node("DriverProblem", "The NVIDIA driver cannot be used: %s", node.Problem)
 	}
 	for _, device := range model.Devices {
-		before, _ := old.Device(device.API.Name)
-		if device.Problem != before.Problem {
+		if was, _ := old.Device(device.API.Name); device.Problem != was.Problem {
 			if device.Problem == "" {
 				logger.Info("A GPU is in order again", "device", device.API.Name, "uuid", device.GPUUUID)
 				continue

@@ -2,7 +2,6 @@ package driver
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
@@ -12,24 +11,12 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
+
+	"apportion.dev/apportion/pkg/node/follow"
 )
 
-// Feature gates of the API server (k8s.io/kubernetes/pkg/features). Where one is
-// off the API server drops the fields it is for and accepts the rest.
-const (
-	gatePartitions = "DRAPartitionableDevices"
-	gateShares     = "DRAConsumableCapacity"
-)
-
-// gates says which fields the API server keeps.
-type gates struct {
-	// partitions is true if it keeps counters: without them overlapping devices
-	// would be handed out. shares is true if it keeps consumable capacity.
-	partitions, shares bool
-}
-
-// learnGates finds out what the cluster keeps of a device, and then publishes. It
-// tries until the API server answers or ctx ends.
+// learnGates finds out what the cluster keeps of a device. It tries until the API
+// server answers or ctx ends.
 func (d *Driver) learnGates(ctx context.Context) {
 	logger := klog.FromContext(ctx)
 	backoff := wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: 7, Cap: 30 * time.Second}
@@ -39,7 +26,7 @@ func (d *Driver) learnGates(ctx context.Context) {
 			logger.Error(err, "Devices are not published yet: the API server did not say which fields it keeps")
 			return false, nil
 		}
-		d.setGates(ctx, found)
+		send[follow.Event](ctx, d.happened, follow.GatesLearned{Gates: found})
 		return true, nil
 	})
 	if err != nil {
@@ -49,18 +36,18 @@ func (d *Driver) learnGates(ctx context.Context) {
 
 // askGates has the API server look at a slice without keeping it (a dry run), and
 // looks at what it left of it.
-func (d *Driver) askGates(ctx context.Context) (gates, error) {
+func (d *Driver) askGates(ctx context.Context) (follow.Gates, error) {
 	slice, err := d.Client.ResourceV1().ResourceSlices().Create(ctx, d.gateProbe(), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	if err != nil {
-		return gates{}, err
+		return follow.Gates{}, err
 	}
 	if len(slice.Spec.Devices) == 0 {
-		return gates{}, nil
+		return follow.Gates{}, nil
 	}
 	device := slice.Spec.Devices[0]
-	return gates{
-		partitions: len(device.ConsumesCounters) > 0,
-		shares:     device.AllowMultipleAllocations != nil && device.Capacity["probe"].RequestPolicy != nil,
+	return follow.Gates{
+		Partitions: len(device.ConsumesCounters) > 0,
+		Shares:     device.AllowMultipleAllocations != nil && device.Capacity["probe"].RequestPolicy != nil,
 	}, nil
 }
 
@@ -83,45 +70,4 @@ func (d *Driver) gateProbe() *resourceapi.ResourceSlice {
 			}},
 		},
 	}
-}
-
-// gatesOff takes note of gates that turned out to be off after all: the API server
-// was restarted with others.
-func (d *Driver) gatesOff(off []string) {
-	d.mu.Lock()
-	d.gatesLost = append(d.gatesLost, off...)
-	d.mu.Unlock()
-	d.signal()
-}
-
-// withoutLost is what is left of the gates after those that were lost, and whether
-// that is less.
-func (d *Driver) withoutLost() (gates, bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	before := *d.gates
-	found := gates{
-		partitions: before.partitions && !slices.Contains(d.gatesLost, gatePartitions),
-		shares:     before.shares && !slices.Contains(d.gatesLost, gateShares),
-	}
-	d.gatesLost = nil
-	return found, found != before
-}
-
-// setGates builds the devices anew with what the cluster keeps, and publishes them.
-func (d *Driver) setGates(ctx context.Context, found gates) {
-	if !found.partitions && !d.config.Policy.NoPartitions {
-		d.events.node("PartitionsNotOffered", "MIG partitions are not offered: the API server's feature gate %s is off; turn it on and restart the driver", gatePartitions)
-	}
-	if !found.shares && !d.config.Policy.NoShares {
-		d.events.node("SharesNotOffered", "Shares of GPUs are not offered: the API server's feature gate %s is off; turn it on and restart the driver", gateShares)
-	}
-	d.updating.Lock()
-	defer d.updating.Unlock()
-	d.mu.Lock()
-	d.gates = &found
-	node, owned := d.node, d.owned
-	d.mu.Unlock()
-	d.setNode(ctx, node, owned)
-	d.publish()
 }

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+
+	"apportion.dev/apportion/pkg/gpu/devicemodel"
 )
 
 // healthInterval is how often health is sent again when nothing changed: well
@@ -18,7 +20,8 @@ func (d *Driver) WatchHealthStatus(ctx context.Context, reports chan<- kubeletpl
 	again := time.NewTicker(healthInterval)
 	defer again.Stop()
 	for {
-		report, changed := d.health(time.Now())
+		seen := d.seen.Load()
+		report := d.health(seen.Model, time.Now())
 		if d.Source.Current() {
 			select {
 			case reports <- report:
@@ -27,7 +30,7 @@ func (d *Driver) WatchHealthStatus(ctx context.Context, reports chan<- kubeletpl
 			}
 		}
 		select {
-		case <-changed:
+		case <-seen.replaced:
 		case <-again.C:
 		case <-ctx.Done():
 			return nil
@@ -35,13 +38,10 @@ func (d *Driver) WatchHealthStatus(ctx context.Context, reports chan<- kubeletpl
 	}
 }
 
-// health returns the health of all devices, and a channel that is closed when it
-// may have changed.
-func (d *Driver) health(now time.Time) (kubeletplugin.DeviceHealthReport, <-chan struct{}) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+// health returns the health of all devices.
+func (d *Driver) health(model *devicemodel.Model, now time.Time) kubeletplugin.DeviceHealthReport {
 	var report kubeletplugin.DeviceHealthReport
-	for _, device := range d.model.Devices {
+	for _, device := range model.Devices {
 		health := kubeletplugin.DeviceHealth{
 			PoolName: d.config.NodeName, DeviceName: device.API.Name,
 			Health: kubeletplugin.HealthStatusHealthy, LastUpdated: now, HealthCheckTimeout: 3 * healthInterval,
@@ -51,5 +51,5 @@ func (d *Driver) health(now time.Time) (kubeletplugin.DeviceHealthReport, <-chan
 		}
 		report.Devices = append(report.Devices, health)
 	}
-	return report, d.changed
+	return report
 }

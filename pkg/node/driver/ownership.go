@@ -19,9 +19,8 @@ func (d *Driver) newOwners() *ownershipnode.Owners {
 		return nil
 	}
 	hardware := func() (inventory.Node, *devicemodel.Model) {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		return d.node, d.model
+		seen := d.seen.Load()
+		return seen.Node, seen.Model
 	}
 	facts := newDeviceFacts(d.config)
 	return ownershipnode.New(ownershipnode.Options{

@@ -13,8 +13,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"apportion.dev/apportion/pkg/gpu/inventory"
-	"apportion.dev/apportion/pkg/node/mig"
-	"apportion.dev/apportion/pkg/node/prepare"
+	"apportion.dev/apportion/pkg/node/follow"
 )
 
 // An H100 has 25 partitions (7 1g.10gb, 7 1g.10gb+me, 4 1g.20gb, 3 2g.20gb,
@@ -164,17 +163,6 @@ func TestAPartitionThatSomebodyDestroysIsTaintedUntilItsClaimIsPreparedAgain(t *
 	}
 }
 
-func TestADriverThatIsStoppedBeforeTheAPIServerAnsweredDoesNotPanic(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	// Which of two things that are ready comes first is chance.
-	for range 50 {
-		d := New(Config{}, Providers{})
-		d.signal()
-		d.lookAgain(ctx)
-	}
-}
-
 // directedSource reads the hardware, and a test says what its Watch finds.
 type directedSource struct {
 	inventory.Source
@@ -226,20 +214,32 @@ func (s *directedSource) read(t *testing.T) inventory.Node {
 	return node
 }
 
+// surprise has the driver read the hardware again: the source finds a partition that
+// no claim made. What it found is read before meanwhile is done.
+func (r *rig) surprise(source *directedSource, gpu string, meanwhile func()) {
+	r.t.Helper()
+	if _, err := r.machine.CreateMIG(gpu, "1g.10gb", 0); err != nil {
+		r.t.Fatal(err)
+	}
+	node := source.read(r.t)
+	meanwhile()
+	source.found <- node
+}
+
 func TestADriverUpgradeThatIsSeenWhileLookingAgainReachesPreparedClaims(t *testing.T) {
-	r := newRig(t, "a100-sxm4-40gb")
-	r.prepare(r.claim("c1", r.published(1)[0].Name))
+	r := newRig(t, "h100-sxm5-80gb", "h100-sxm5-80gb")
+	gpus := r.published(2 * devicesOfH100)
+	whole := func(i int) resourceapi.Device { return gpus[(i+1)*devicesOfH100-1] }
+	if got := r.prepare(r.claimOf("c1", whole(0).Name, "81559Mi"))["c1"]; got == nil || got.Error != "" {
+		t.Fatalf("prepare gave %+v", got)
+	}
 	source := r.direct()
 	source.found <- source.read(t)
-	if err := r.machine.SetDriverVersion("590.44.01"); err != nil {
-		t.Fatal(err)
-	}
-	r.driver.signal()
-	r.eventually("the new version is published", func() bool {
-		devices := r.devices()
-		return len(devices) == 1 && *devices[0].Attributes["driverVersion"].VersionValue == "590.44.1"
+	r.surprise(source, *whole(1).Attributes["uuid"].StringValue, func() {
+		if err := r.machine.SetDriverVersion("590.44.01"); err != nil {
+			t.Fatal(err)
+		}
 	})
-	source.found <- source.read(t)
 	r.eventually("the spec has the new driver's files", func() bool {
 		spec, err := os.ReadFile(filepath.Join(r.config.CDIRoot, "gpu.apportion.dev-claim_c1.json"))
 		return err == nil && strings.Contains(string(spec), "libcuda.so.590.44.01")
@@ -247,40 +247,24 @@ func TestADriverUpgradeThatIsSeenWhileLookingAgainReachesPreparedClaims(t *testi
 }
 
 func TestAGPUThatIsLostWhileTheDriverLooksAgainStaysTainted(t *testing.T) {
-	r := newRig(t, "a100-sxm4-40gb")
-	uuid := *r.published(1)[0].Attributes["uuid"].StringValue
+	r := newRig(t, "h100-sxm5-80gb")
+	uuid := *r.published(devicesOfH100)[devicesOfH100-1].Attributes["uuid"].StringValue
 	source := r.direct()
 	source.found <- source.read(t)
-	source.reading, source.slow = make(chan struct{}), make(chan struct{})
-	r.driver.signal()
+	r.surprise(source, uuid, func() { source.reading, source.slow = make(chan struct{}), make(chan struct{}) })
 	<-source.reading // The GPU was in order.
 	if err := r.machine.LoseGPU(uuid); err != nil {
 		t.Fatal(err)
 	}
-	lost := source.read(t)
-	// Either who reads keeps others from taking over what was found, or it must not undo
-	// that.
-	free := r.driver.updating.TryLock()
-	if free {
-		r.driver.updating.Unlock()
-	}
-	given := make(chan struct{})
-	go func() {
-		defer close(given)
-		source.found <- lost
-		source.found <- lost // Taken when the first is done with.
-	}()
-	if free {
-		<-given
-	}
+	source.found <- source.read(t) // The source hands it over at once, or when it may.
 	source.slow <- struct{}{}
-	<-given
-	r.driver.signal()
-	<-source.reading // The first time is over.
-	if device, ok := r.driver.currentModel().GPU(uuid); !ok || !strings.Contains(device.Problem, "lost") {
-		t.Errorf("the lost GPU has the problem %q", device.Problem)
+	r.eventually("the GPU is lost", func() bool {
+		return strings.Contains(r.driver.seen.Load().Node.GPUs[0].Problem, "lost")
+	})
+	r.driver.happened <- follow.ClaimsChanged{} // The loop is done with all before.
+	if now := r.driver.seen.Load(); !strings.Contains(now.Node.GPUs[0].Problem, "lost") {
+		t.Errorf("the lost GPU has the problem %q", now.Node.GPUs[0].Problem)
 	}
-	source.slow <- struct{}{}
 }
 
 func TestWithoutCountersPartitionsAreNotOfferedAndAnEventSaysWhy(t *testing.T) {
@@ -304,58 +288,4 @@ func TestWithoutConsumableCapacityGPUsAreOfferedWhole(t *testing.T) {
 	r.eventually("an Event about the gate", func() bool {
 		return r.hasEvent("SharesNotOffered", "node-a", "DRAConsumableCapacity")
 	})
-}
-
-func TestWhosePartitionIsIt(t *testing.T) {
-	gpu := inventory.GPU{UUID: "GPU-a", MIG: inventory.MIG{Enabled: new(bool), Profiles: []inventory.MIGProfile{{Name: "1g.10gb", ID: 19}, {Name: "3g.40gb", ID: 9}}}}
-	ready := func(start, id int) prepare.HeldPartition {
-		return prepare.HeldPartition{
-			Partition: inventory.Partition{GPU: "GPU-a", Profile: "1g.10gb", Start: start}, Instance: &mig.Instance{GPUInstance: id},
-		}
-	}
-	making := func(start int) prepare.HeldPartition {
-		p := ready(start, 0)
-		p.Instance = nil
-		return p
-	}
-	instance := func(profile, start int) inventory.MIGInstance {
-		return inventory.MIGInstance{ID: start, ProfileID: profile, Placement: inventory.MIGPlacement{Start: start, Size: 1}}
-	}
-	tests := []struct {
-		name          string
-		before, after []prepare.HeldPartition
-		there         []inventory.MIGInstance
-		wantForeign   []int // By placement start.
-		wantLost      []int
-	}{
-		{"nobody's", nil, nil, []inventory.MIGInstance{instance(19, 0)}, []int{0}, nil},
-		{"ours", []prepare.HeldPartition{ready(0, 7)}, []prepare.HeldPartition{ready(0, 7)}, []inventory.MIGInstance{instance(19, 0)}, nil, nil},
-		{"same place, other profile", []prepare.HeldPartition{ready(0, 7)}, []prepare.HeldPartition{ready(0, 7)}, []inventory.MIGInstance{instance(9, 0)}, []int{0}, []int{0}},
-		{"made while the hardware was read", nil, []prepare.HeldPartition{making(0)}, []inventory.MIGInstance{instance(19, 0)}, nil, nil},
-		{"undone while the hardware was read", []prepare.HeldPartition{ready(0, 7)}, nil, []inventory.MIGInstance{instance(19, 0)}, nil, nil},
-		{"being made, and not there yet", []prepare.HeldPartition{making(0)}, []prepare.HeldPartition{ready(0, 7)}, nil, nil, nil},
-		{"undone and not there any more", []prepare.HeldPartition{ready(0, 7)}, nil, nil, nil, nil},
-		{"destroyed by somebody", []prepare.HeldPartition{ready(0, 7), ready(1, 8)}, []prepare.HeldPartition{ready(0, 7), ready(1, 8)}, []inventory.MIGInstance{instance(19, 1)}, nil, []int{0}},
-		{"made again meanwhile", []prepare.HeldPartition{ready(0, 7)}, []prepare.HeldPartition{ready(0, 8)}, nil, nil, nil},
-	}
-	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
-			gpu.MIG.Instances = test.there
-			node := inventory.Node{GPUs: []inventory.GPU{gpu}}
-			owned := compare(node, test.before, test.after)
-			var foreign, lost []int
-			for _, i := range owned.foreignOnly(node).GPUs[0].MIG.Instances {
-				foreign = append(foreign, i.Placement.Start)
-			}
-			for _, p := range owned.lost {
-				lost = append(lost, p.Start)
-			}
-			if !slices.Equal(foreign, test.wantForeign) || !slices.Equal(lost, test.wantLost) {
-				t.Errorf("foreign at %v, lost at %v; want %v and %v", foreign, lost, test.wantForeign, test.wantLost)
-			}
-			if len(node.GPUs[0].MIG.Instances) != len(test.there) {
-				t.Error("the node was changed")
-			}
-		})
-	}
 }

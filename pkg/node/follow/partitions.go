@@ -1,25 +1,22 @@
-package driver
+package follow
 
 import (
-	"context"
 	"slices"
-
-	"k8s.io/klog/v2"
 
 	"apportion.dev/apportion/pkg/gpu/inventory"
 	"apportion.dev/apportion/pkg/node/prepare"
 )
 
-// ownedPartitions says which of a node's MIG partitions claims made. The hardware does
+// partitions says which of a node's MIG partitions claims made. The hardware does
 // not know: all others are somebody else's.
-type ownedPartitions struct {
+type partitions struct {
 	// ours are the partitions that a record named before or after the hardware was
 	// read; lost those of prepared claims that were not there.
 	ours, lost []prepare.HeldPartition
 }
 
 // held are the partitions that are ready, with the ids of their GPU instances.
-func (o ownedPartitions) held() map[inventory.Partition]int {
+func (o partitions) held() map[inventory.Partition]int {
 	out := map[inventory.Partition]int{}
 	for _, p := range o.ours {
 		if p.Instance != nil {
@@ -29,7 +26,7 @@ func (o ownedPartitions) held() map[inventory.Partition]int {
 	return out
 }
 
-func (o ownedPartitions) missing() []inventory.Partition {
+func (o partitions) missing() []inventory.Partition {
 	var out []inventory.Partition
 	for _, p := range o.lost {
 		out = append(out, p.Partition)
@@ -38,7 +35,7 @@ func (o ownedPartitions) missing() []inventory.Partition {
 }
 
 // foreignOnly is the node without the partitions that claims made.
-func (o ownedPartitions) foreignOnly(node inventory.Node) inventory.Node {
+func (o partitions) foreignOnly(node inventory.Node) inventory.Node {
 	node.GPUs = slices.Clone(node.GPUs)
 	for i := range node.GPUs {
 		gpu := &node.GPUs[i]
@@ -66,16 +63,11 @@ func exists(node inventory.Node, p prepare.HeldPartition) bool {
 	})
 }
 
-// ownedPartitions compares a node that was just read with the records as they are now.
-func (d *Driver) ownedPartitions(ctx context.Context, node inventory.Node) ownedPartitions {
-	return compare(node, nil, d.records(ctx))
-}
-
 // compare works out the ownership of what was read between two looks at the
 // records. A partition that either look knows is ours, and one is lost only if
 // both looks know it as ready, since it may be made or undone meanwhile.
-func compare(node inventory.Node, before, after []prepare.HeldPartition) ownedPartitions {
-	o := ownedPartitions{ours: slices.Clone(after)}
+func compare(node inventory.Node, before, after []prepare.HeldPartition) partitions {
+	o := partitions{ours: slices.Clone(after)}
 	for _, p := range before {
 		same := func(q prepare.HeldPartition) bool { return q.Partition == p.Partition }
 		i := slices.IndexFunc(after, same)
@@ -98,39 +90,11 @@ func readable(node inventory.Node, uuid string) bool {
 	})
 }
 
-func (d *Driver) records(ctx context.Context) []prepare.HeldPartition {
-	held, err := d.preparer.Held()
-	if err != nil {
-		klog.FromContext(ctx).Error(err, "The records of claims could not be read; their partitions may be taken for somebody else's")
-	}
-	return held
-}
-
-// settle says whose the partitions of a changed node are. It was read at some
-// moment while claims were being prepared: where it seems to have partitions that
-// nobody of ours made, or to lack one of ours, it is read again between two looks
-// at the records.
-func (d *Driver) settle(ctx context.Context, node inventory.Node) (inventory.Node, ownedPartitions) {
-	owned := d.ownedPartitions(ctx, node)
-	if !d.surprising(node, owned) {
-		owned.lost = d.stillLost(node, owned)
-		return node, owned
-	}
-	before := owned.ours
-	again, err := d.Source.Snapshot(ctx)
-	if err != nil {
-		return node, owned // ctx ended.
-	}
-	return again, compare(again, before, d.records(ctx))
-}
-
 // surprising says whether somebody else seems to have changed the partitions since
-// the last reading.
-func (d *Driver) surprising(node inventory.Node, owned ownedPartitions) bool {
-	d.mu.Lock()
-	known := d.owned.foreignOnly(d.node)
-	lost := d.owned.lost
-	d.mu.Unlock()
+// the last reading: the node seems to have some that none of our claims made, or to
+// lack one of ours.
+func (s State) surprising(node inventory.Node, owned partitions) bool {
+	known := s.owned.foreignOnly(s.view.Node)
 	for _, gpu := range owned.foreignOnly(node).GPUs {
 		for _, instance := range gpu.MIG.Instances {
 			if !hasInstance(known, gpu.UUID, instance) {
@@ -139,7 +103,7 @@ func (d *Driver) surprising(node inventory.Node, owned ownedPartitions) bool {
 		}
 	}
 	return slices.ContainsFunc(owned.ours, func(p prepare.HeldPartition) bool {
-		wasLost := slices.ContainsFunc(lost, func(q prepare.HeldPartition) bool { return q.Partition == p.Partition })
+		wasLost := slices.ContainsFunc(s.owned.lost, func(q prepare.HeldPartition) bool { return q.Partition == p.Partition })
 		return p.Instance != nil && readable(node, p.GPU) && !exists(node, p) && !wasLost
 	})
 }
@@ -151,59 +115,9 @@ func hasInstance(node inventory.Node, gpu string, instance inventory.MIGInstance
 }
 
 // stillLost are the partitions that were lost before and are not back.
-func (d *Driver) stillLost(node inventory.Node, owned ownedPartitions) []prepare.HeldPartition {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return slices.DeleteFunc(slices.Clone(d.owned.lost), func(p prepare.HeldPartition) bool {
+func (s State) stillLost(node inventory.Node, owned partitions) []prepare.HeldPartition {
+	return slices.DeleteFunc(slices.Clone(s.owned.lost), func(p prepare.HeldPartition) bool {
 		held := slices.ContainsFunc(owned.ours, func(q prepare.HeldPartition) bool { return q.Partition == p.Partition })
 		return !held || exists(node, p)
 	})
-}
-
-// mayBeBack is called after a claim was prepared or unprepared: a partition that
-// was lost may exist again, or be nobody's any more.
-func (d *Driver) mayBeBack() {
-	d.mu.Lock()
-	lost := len(d.owned.lost) > 0
-	d.mu.Unlock()
-	if lost {
-		d.signal()
-	}
-}
-
-// signal has lookAgain look again.
-func (d *Driver) signal() {
-	select {
-	case d.recheck <- struct{}{}:
-	default: // It will look anyway.
-	}
-}
-
-// lookAgain reads the hardware and the records again when signal says so, until ctx
-// ends. The gates are known, or ctx has ended.
-func (d *Driver) lookAgain(ctx context.Context) {
-	for ctx.Err() == nil {
-		select {
-		case <-ctx.Done():
-			return
-		case <-d.recheck:
-		}
-		if found, less := d.withoutLost(); less {
-			d.setGates(ctx, found)
-		}
-		d.readAgain(ctx)
-	}
-}
-
-// readAgain holds the lock while it reads, so that what the source found meanwhile
-// is taken over after it and not undone.
-func (d *Driver) readAgain(ctx context.Context) {
-	d.updating.Lock()
-	defer d.updating.Unlock()
-	before := d.records(ctx)
-	node, err := d.Source.Snapshot(ctx)
-	if err != nil {
-		return // ctx ended.
-	}
-	d.takeOver(ctx, node, compare(node, before, d.records(ctx)))
 }
