@@ -83,10 +83,13 @@ func newMachine(t *testing.T, gpus ...string) *fakegpu.Machine {
 	t.Helper()
 	m, err := fakegpu.Create(t.TempDir(), fakegpu.Spec{Node: "node-a", DriverVersion: driverVersion, GPUs: gpus})
 	must(t, err)
-	library := filepath.Join(m.DriverRoot(), fakeroot.LibraryDir, "libnvidia-ml.so."+driverVersion)
-	must(t, os.Remove(library))
-	must(t, os.Link(built, library))
+	must(t, os.Remove(libraryOf(m)))
+	must(t, os.Link(built, libraryOf(m)))
 	return m
+}
+
+func libraryOf(m *fakegpu.Machine) string {
+	return filepath.Join(m.DriverRoot(), fakeroot.LibraryDir, "libnvidia-ml.so."+driverVersion)
 }
 
 // readThroughLibrary lets another process read the machine through the library.
