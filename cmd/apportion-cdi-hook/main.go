@@ -16,24 +16,28 @@ import (
 	"github.com/spf13/cobra"
 
 	"apportion.dev/apportion/cmd/internal/command"
-	"apportion.dev/apportion/pkg/fake/fakegpu"
 	"apportion.dev/apportion/pkg/gpu/inventory"
 	"apportion.dev/apportion/pkg/node/memlimit"
 )
 
-func main() { os.Exit(run(os.Args[1:], os.DirFS("/"), os.Stdin, os.Stdout, os.Stderr)) }
+func main() {
+	open := func(nvmlLibrary, driverRoot string) nvml.Interface {
+		return inventory.OpenLibrary(nvmlLibrary, driverRoot)
+	}
+	os.Exit(run(os.Args[1:], os.DirFS("/"), open, os.Stdin, os.Stdout, os.Stderr))
+}
 
 // run is main without the process. If it fails the container does not start, and the
-// runtime shows the one line on stderr. root is the root folder.
-func run(args []string, root fs.FS, stdin io.Reader, stdout, stderr io.Writer) int {
-	cmd := newCommand(root)
+// runtime shows the one line on stderr. root is the root folder, and open opens NVML.
+func run(args []string, root fs.FS, open func(nvmlLibrary, driverRoot string) nvml.Interface, stdin io.Reader, stdout, stderr io.Writer) int {
+	cmd := newCommand(&limitMemory{root: root, open: open})
 	cmd.SetIn(stdin)
 	cmd.SetOut(stdout)
 	cmd.SetErr(stderr)
 	return command.Execute(context.Background(), cmd, args, stderr)
 }
 
-func newCommand(root fs.FS) *cobra.Command {
+func newCommand(limit *limitMemory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "apportion-cdi-hook",
 		Short: "What container runtimes run for containers with shares of a GPU",
@@ -46,19 +50,19 @@ func newCommand(root fs.FS) *cobra.Command {
 		Args: cobra.ArbitraryArgs,
 	}
 	cmd.CompletionOptions.DisableDefaultCmd = true
-	cmd.AddCommand(limitMemoryCommand(root))
+	cmd.AddCommand(limit.command())
 	return cmd
 }
 
-// limitMemory are the flags of limit-memory, and the root folder.
+// limitMemory are the flags of limit-memory, the root folder, and how NVML is opened.
 type limitMemory struct {
-	root                                 fs.FS
-	gpu, soft, hard                      string
-	driverRoot, nvmlLibrary, fakeMachine string
+	root                    fs.FS
+	open                    func(nvmlLibrary, driverRoot string) nvml.Interface
+	gpu, soft, hard         string
+	driverRoot, nvmlLibrary string
 }
 
-func limitMemoryCommand(root fs.FS) *cobra.Command {
-	o := &limitMemory{root: root}
+func (o *limitMemory) command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "limit-memory",
 		Short: "Limit the memory of a GPU that a container may use",
@@ -77,7 +81,6 @@ the limit holds.`,
 	flags.StringVar(&o.hard, "hard", "", "Memory that can be allocated at most, in bytes.")
 	flags.StringVar(&o.driverRoot, "driver-root", "", "Folder under which the NVIDIA driver is installed; / if empty.")
 	flags.StringVar(&o.nvmlLibrary, "nvml-library", "", "Path of libnvidia-ml.so.1, in place of searching for it under --driver-root.")
-	flags.StringVar(&o.fakeMachine, "fake-machine", "", "Folder of a fake machine, in place of the real one.")
 	return cmd
 }
 
@@ -92,29 +95,17 @@ func (o *limitMemory) run(stdin io.Reader) error {
 	if err != nil {
 		return err
 	}
-	// Only real NVML insists on cgroups of version 2.
-	cgroups := memlimit.Cgroups{Root: o.root, V1: o.fakeMachine != ""}
-	cgroup, err := cgroups.OfContainer(pid)
+	cgroup, err := memlimit.OfContainer(o.root, pid)
 	if err != nil {
 		return err
 	}
-	library, err := o.library()
-	if err != nil {
-		return err
-	}
-	return memlimit.Apply(library, o.gpu, cgroup, limit)
+	return memlimit.Apply(o.open(o.nvmlLibrary, o.driverRoot), o.gpu, cgroup, limit)
 }
 
 // limit checks the flags.
 func (o *limitMemory) limit() (memlimit.Limit, error) {
-	sources := 0
-	for _, source := range []string{o.driverRoot, o.nvmlLibrary, o.fakeMachine} {
-		if source != "" {
-			sources++
-		}
-	}
-	if sources > 1 {
-		return memlimit.Limit{}, errors.New("only one of --driver-root, --nvml-library and --fake-machine can be given")
+	if o.driverRoot != "" && o.nvmlLibrary != "" {
+		return memlimit.Limit{}, errors.New("only one of --driver-root and --nvml-library can be given")
 	}
 	if !gpuUUID.MatchString(o.gpu) {
 		return memlimit.Limit{}, fmt.Errorf("--gpu %q is not the UUID of a GPU (GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx)", o.gpu)
@@ -129,15 +120,4 @@ func (o *limitMemory) limit() (memlimit.Limit, error) {
 	}
 	limit := memlimit.Limit{Soft: soft, Hard: hard}
 	return limit, limit.Validate()
-}
-
-func (o *limitMemory) library() (nvml.Interface, error) {
-	if o.fakeMachine == "" {
-		return inventory.OpenLibrary(o.nvmlLibrary, o.driverRoot), nil
-	}
-	machine, err := fakegpu.Open(o.fakeMachine)
-	if err != nil {
-		return nil, err
-	}
-	return machine.NVML(), nil
 }

@@ -15,8 +15,9 @@ them, and serves both at /metrics.`,
 		Example: `  # On a node, with the host's process ids, as the chart runs it:
   apportion-exporter --node-name "$(hostname)" --container-driver-root /driver-root
 
-  # With fake GPUs made by "apportion fake create", and a list of fields in DCGM's format:
-  apportion-exporter --fake-machine /var/lib/apportion/fake -f fields.csv`,
+  # With the driver of the fake GPUs that "apportion fake create" made, and a list of
+  # fields in DCGM's format:
+  apportion-exporter --container-driver-root /var/lib/apportion/fake/root -f fields.csv`,
 		Options: o,
 	}
 }

@@ -28,7 +28,7 @@ func TestABadCallIsOneLineAndStatusTwo(t *testing.T) {
 		servicetest.Bad("unknown flag", []string{"--colectors=a"}, nil, "unknown flag: --colectors"),
 		servicetest.Bad("argument", []string{"serve"}, nil, `"serve"`, "--help"),
 		servicetest.Bad("driver name", []string{"--driver-name=../a"}, nil, `--driver-name "../a"`),
-		servicetest.Bad("relative paths", []string{"--kubelet-plugins-directory-path=p", "--container-driver-root=r", "--fake-machine=m", "--ownership-socket=s"}, nil, `"p"`, `"r"`, `"m"`, `"s"`, "absolute"),
+		servicetest.Bad("relative paths", []string{"--kubelet-plugins-directory-path=p", "--container-driver-root=r", "--ownership-socket=s"}, nil, `"p"`, `"r"`, `"s"`, "absolute"),
 		servicetest.Bad("interval", []string{"--collect-interval=1ms"}, nil, "--collect-interval 1ms", "100ms"),
 		servicetest.Bad("interval in milliseconds, as dcgm-exporter has it", []string{"--collect-interval=1000"}, nil, "--collect-interval", `"1000"`),
 		servicetest.Bad("retention", []string{"--retain-ended=0s"}, nil, "--retain-ended 0s"),

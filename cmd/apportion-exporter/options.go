@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -18,7 +17,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"apportion.dev/apportion/cmd/internal/service"
-	"apportion.dev/apportion/pkg/fake/fakegpu"
 	"apportion.dev/apportion/pkg/gpu/inventory"
 	"apportion.dev/apportion/pkg/metrics/exporter"
 	"apportion.dev/apportion/pkg/metrics/gpumetrics"
@@ -38,7 +36,6 @@ type options struct {
 	ownershipSocket string
 	nodeName        string
 	nvmlLibrary     string
-	fakeMachine     string
 	collectors      string
 	interval        time.Duration
 	retainEnded     time.Duration
@@ -48,6 +45,8 @@ type options struct {
 
 	// fields are the names of those that are exported.
 	fields []string
+	// library is NVML; found by the flags if nil, as it is outside of tests.
+	library nvml.Interface
 	// listening is told where the program listens, once it does; tests wait for it.
 	listening func(net.Addr)
 }
@@ -65,7 +64,6 @@ func (o *options) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.ownershipSocket, "ownership-socket", "", "Socket at which the driver says who holds which device; that in --kubelet-plugins-directory-path if empty.")
 	flags.StringVar(&o.nodeName, "node-name", "", "Name of this node, for the label Hostname; the host's own if empty.")
 	flags.StringVar(&o.nvmlLibrary, "nvml-library", "", "Path of libnvidia-ml.so.1; searched for under --container-driver-root if empty.")
-	flags.StringVar(&o.fakeMachine, "fake-machine", "", `Folder of a fake machine made by "apportion fake create", whose GPUs are read in place of real ones.`)
 	flags.StringVarP(&o.collectors, "collectors", "f", "", `File with the fields to export, as lines "NAME, type, help" in DCGM's format; those of DCGM's default list that NVML can give if empty.`)
 	flags.DurationVar(&o.interval, "collect-interval", o.interval, "How often the GPUs are read; when their owners change they are read at once.")
 	flags.DurationVar(&o.retainEnded, "retain-ended", o.retainEnded, "How long the counters of an owner that has gone are still served, so that their last values are scraped.")
@@ -76,9 +74,7 @@ func (o *options) AddFlags(flags *pflag.FlagSet) {
 
 // Complete checks the flags and works out what depends on them.
 func (o *options) Complete(ctx context.Context) error {
-	errs := []error{o.driver.Check(), service.CheckOptionalPaths(
-		service.Path{Flag: "--ownership-socket", Value: o.ownershipSocket}, service.Path{Flag: "--fake-machine", Value: o.fakeMachine},
-	)}
+	errs := []error{o.driver.Check(), service.CheckOptionalPaths(service.Path{Flag: "--ownership-socket", Value: o.ownershipSocket})}
 	if o.interval < minInterval {
 		errs = append(errs, fmt.Errorf("--collect-interval %s: give at least %s", o.interval, minInterval))
 	}
@@ -140,15 +136,15 @@ func (o *options) readFields(ctx context.Context) error {
 
 // Run wires the exporter and serves until ctx ends.
 func (o *options) Run(ctx context.Context) (err error) {
-	library, sysfs, err := o.hardware()
-	if err != nil {
-		return err
+	library := o.library
+	if library == nil {
+		library = inventory.OpenLibrary(o.nvmlLibrary, o.driver.Root)
 	}
 	reader, err := gpumetrics.NewReader(library, o.fields)
 	if err != nil {
 		return err
 	}
-	source := inventory.NewNVML(inventory.Options{Library: library, SysFS: sysfs})
+	source := inventory.NewNVML(inventory.Options{Library: library, SysFS: inventory.SysFS(o.driver.Root)})
 	// The hardware is let go when nobody uses it any more.
 	defer func() { err = errors.Join(err, reader.Close(), source.Close()) }()
 	e := exporter.New(exporter.Options{
@@ -163,22 +159,6 @@ func (o *options) Run(ctx context.Context) (err error) {
 	return server.serve(ctx, func(ctx context.Context) error {
 		return e.Run(ctx, source, reader, client.New(o.ownershipSocket))
 	})
-}
-
-// hardware is the NVML and sysfs of the real machine or of a fake one.
-func (o *options) hardware() (nvml.Interface, fs.ReadLinkFS, error) {
-	if o.fakeMachine != "" {
-		machine, err := fakegpu.Open(o.fakeMachine)
-		if err != nil {
-			return nil, nil, fmt.Errorf("fake machine: %w", err)
-		}
-		return machine.NVML(), machine.SysFS(), nil
-	}
-	sysfs, ok := os.DirFS("/sys").(fs.ReadLinkFS)
-	if !ok {
-		return nil, nil, errors.New("this Go release cannot read links below /sys")
-	}
-	return inventory.OpenLibrary(o.nvmlLibrary, o.driver.Root), sysfs, nil
 }
 
 // oneLine is an error of several lines in one, for an HTTP answer.

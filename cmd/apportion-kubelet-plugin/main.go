@@ -15,8 +15,9 @@ the kubelet.`,
 		Example: `  # On a node, as the chart runs it:
   apportion-kubelet-plugin --node-name "$(hostname)" --container-driver-root /driver-root
 
-  # On a machine without GPUs, with fake ones made by "apportion fake create":
-  apportion-kubelet-plugin --node-name node-a --fake-machine /var/lib/apportion/fake`,
+  # With the driver of the fake GPUs that "apportion fake create" made:
+  apportion-kubelet-plugin --node-name node-a --nvidia-driver-root /var/lib/apportion/fake/root \
+    --container-driver-root /var/lib/apportion/fake/root`,
 		Options: o,
 	}
 }

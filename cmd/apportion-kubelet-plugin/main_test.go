@@ -20,7 +20,7 @@ func TestABadCallIsOneLineAndStatusTwo(t *testing.T) {
 		servicetest.Bad("duration", []string{"--node-name=a", "--poll-interval=0s"}, nil, "--poll-interval 0s", "10s"),
 		servicetest.Bad("duration without a unit", []string{"--poll-interval=10"}, nil, "--poll-interval", `"10"`),
 		servicetest.Bad("relative path", []string{"--node-name=a", "--cdi-root=cdi"}, nil, `--cdi-root "cdi"`, "absolute"),
-		servicetest.Bad("relative fake machine", []string{"--node-name=a", "--fake-machine=m"}, nil, `--fake-machine "m"`, "absolute"),
+		servicetest.Bad("relative driver root", []string{"--node-name=a", "--nvidia-driver-root=r"}, nil, `--nvidia-driver-root "r"`, "absolute"),
 		servicetest.Bad("driver name", []string{"--node-name=a", "--driver-name=GPU"}, nil, `--driver-name "GPU"`),
 		servicetest.Bad("metrics address", []string{"--node-name=a", "--metrics-address=8080"}, nil, `--metrics-address "8080"`),
 		servicetest.Bad("ownership address", []string{"--node-name=a", "--ownership-http-address=8081"}, nil, `--ownership-http-address "8081"`, "localhost:8081"),

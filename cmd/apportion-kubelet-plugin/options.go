@@ -4,19 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"strings"
 	"time"
 
-	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
 	"apportion.dev/apportion/cmd/internal/apiserver"
 	"apportion.dev/apportion/cmd/internal/service"
-	"apportion.dev/apportion/pkg/fake/fakegpu"
 	"apportion.dev/apportion/pkg/gpu/devicemodel"
 	"apportion.dev/apportion/pkg/gpu/inventory"
 	"apportion.dev/apportion/pkg/node/driver"
@@ -29,7 +26,6 @@ type options struct {
 	config       driver.Config
 	kubeconfig   string
 	nvmlLibrary  string
-	fakeMachine  string
 	exclude      []string
 	sharing      sharingOptions
 	ignoreXIDs   []int
@@ -60,7 +56,6 @@ func (o *options) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&c.HostDriverRoot, "nvidia-driver-root", c.HostDriverRoot, "Folder on the host under which the NVIDIA driver is installed.")
 	flags.StringVar(&c.DriverRoot, "container-driver-root", c.DriverRoot, "The folder of --nvidia-driver-root as this program sees it.")
 	flags.StringVar(&o.nvmlLibrary, "nvml-library", "", "Path of libnvidia-ml.so.1; searched for under --container-driver-root if empty.")
-	flags.StringVar(&o.fakeMachine, "fake-machine", "", `Folder of a fake machine made by "apportion fake create": its GPUs are published in place of real ones. Must be the same path here as on the host.`)
 	flags.StringSliceVar(&o.exclude, "exclude-devices", nil, "GPUs that are not published: UUIDs, PCI addresses or product names, separated by commas.")
 	flags.StringVar(&c.HookPath, "cdi-hook-path", c.HookPath, "The nvidia-cdi-hook program to install on the host; empty to use the one that is installed.")
 	flags.StringVar(&c.LimitHookPath, "limit-hook-path", c.LimitHookPath, "The apportion-cdi-hook program to install on the host; empty to use the one that is installed.")
@@ -85,18 +80,14 @@ func (o *options) Complete(context.Context) error {
 		service.Path{Flag: "--nvidia-driver-root", Value: o.config.HostDriverRoot},
 		service.Path{Flag: "--container-driver-root", Value: o.config.DriverRoot},
 	), service.CheckOptionalPaths(
-		service.Path{Flag: "--fake-machine", Value: o.fakeMachine},
 		service.Path{Flag: "--dcgm-job-mapping-dir", Value: o.config.DCGMJobMappingDir},
 	)}
 	if o.pollInterval <= 0 {
 		errs = append(errs, fmt.Errorf("--poll-interval %s: give a duration above zero, such as 10s", o.pollInterval))
 	}
-	o.config.Policy = devicemodel.Policy{Exclude: o.exclude, MemoryEnforcement: memoryEnforcement(o.fakeMachine != "")}
+	o.config.Policy = devicemodel.Policy{Exclude: o.exclude, MemoryEnforcement: devicemodel.MemoryEnforcementNVML}
 	errs = append(errs, o.sharing.apply(&o.config.Policy))
 	o.config.LimitHookArgs = []string{"--driver-root", o.config.HostDriverRoot}
-	if o.fakeMachine != "" {
-		o.config.LimitHookArgs = []string{"--fake-machine", o.fakeMachine}
-	}
 	return errors.Join(append(errs, o.config.Validate())...)
 }
 
@@ -113,11 +104,10 @@ func (o *options) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	library, sysfs, err := o.hardware()
-	if err != nil {
-		return err
-	}
-	source := inventory.NewNVML(inventory.Options{Library: library, SysFS: sysfs, PollInterval: o.pollInterval, IgnoreXIDs: o.ignoreXIDs})
+	library := inventory.OpenLibrary(o.nvmlLibrary, o.config.DriverRoot)
+	source := inventory.NewNVML(inventory.Options{
+		Library: library, SysFS: inventory.SysFS(o.config.DriverRoot), PollInterval: o.pollInterval, IgnoreXIDs: o.ignoreXIDs,
+	})
 	err = driver.New(o.config, driver.Providers{Source: source, Library: library, Client: client, Metrics: metrics}).Run(ctx)
 	// The hardware is let go when nobody uses it any more.
 	return errors.Join(err, source.Close())
@@ -136,22 +126,4 @@ func (o *options) client() (kubernetes.Interface, error) {
 		return nil, fmt.Errorf("API server: %w", err)
 	}
 	return client, nil
-}
-
-// hardware returns the NVML and sysfs of the real machine or of a fake one, and
-// sets the driver root to fit.
-func (o *options) hardware() (nvml.Interface, fs.ReadLinkFS, error) {
-	if o.fakeMachine != "" {
-		machine, err := fakegpu.Open(o.fakeMachine)
-		if err != nil {
-			return nil, nil, fmt.Errorf("fake machine: %w", err)
-		}
-		o.config.DriverRoot, o.config.HostDriverRoot = machine.DriverRoot(), machine.DriverRoot()
-		return machine.NVML(), machine.SysFS(), nil
-	}
-	sysfs, ok := os.DirFS("/sys").(fs.ReadLinkFS)
-	if !ok {
-		return nil, nil, errors.New("this Go release cannot read links below /sys")
-	}
-	return inventory.OpenLibrary(o.nvmlLibrary, o.config.DriverRoot), sysfs, nil
 }

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/spf13/pflag"
-	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"apportion.dev/apportion/pkg/gpu/devicemodel"
@@ -82,15 +81,4 @@ func parseBytes(name, value string) (int64, error) {
 		return 0, fmt.Errorf("%s %q: %w; give an amount such as 2Gi", name, value, err)
 	}
 	return q.Value(), nil
-}
-
-// memoryEnforcement says whether this node can limit the GPU memory of a container,
-// as far as that is not the GPU's business: NVML takes cgroups of version 2. A fake
-// machine takes any.
-func memoryEnforcement(fake bool) string {
-	var root unix.Statfs_t
-	if fake || unix.Statfs("/sys/fs/cgroup", &root) == nil && root.Type == unix.CGROUP2_SUPER_MAGIC {
-		return devicemodel.MemoryEnforcementNVML
-	}
-	return devicemodel.MemoryEnforcementNone
 }

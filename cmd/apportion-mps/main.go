@@ -23,8 +23,8 @@ apportion-kubelet-plugin asks over a Unix socket.`,
 		Example: `  # In a privileged container with the host's process ids, as the chart runs it:
   apportion-mps --container-driver-root /driver-root
 
-  # With fake GPUs made by "apportion fake create":
-  apportion-mps --fake-machine /var/lib/apportion/fake`,
+  # With the driver of the fake GPUs that "apportion fake create" made:
+  apportion-mps --container-driver-root /var/lib/apportion/fake/root`,
 		Options: o,
 		Commands: []*cobra.Command{{
 			Use:    enterCommand + " DESCRIPTION",

@@ -23,7 +23,7 @@ func TestABadCallIsOneLineAndStatusTwo(t *testing.T) {
 		servicetest.Bad("unknown flag", []string{"--driver=a"}, nil, "unknown flag: --driver"),
 		servicetest.Bad("argument", []string{"serve"}, nil, `"serve"`, "--help"),
 		servicetest.Bad("driver name", []string{"--driver-name=../a"}, nil, `--driver-name "../a"`),
-		servicetest.Bad("relative paths", []string{"--kubelet-plugins-directory-path=p", "--container-driver-root=r", "--fake-machine=m"}, nil, `"p"`, `"r"`, `"m"`, "absolute"),
+		servicetest.Bad("relative paths", []string{"--kubelet-plugins-directory-path=p", "--container-driver-root=r"}, nil, `"p"`, `"r"`, "absolute"),
 		servicetest.Bad("amount", []string{"--shared-memory=much"}, nil, "--shared-memory", `"much"`),
 		servicetest.Bad("small amount", []string{"--shared-memory=1Ki"}, nil, "--shared-memory 1Ki", "1Mi"),
 		servicetest.Bad("log format", []string{"--logging-format=xml"}, nil, "xml", "text", "json"),
@@ -39,7 +39,7 @@ func TestSettingsComeFromFlagsThenFromTheEnvironment(t *testing.T) {
 	}
 }
 
-func TestDaemonsOfAFakeMachineRunUntilTheProgramIsToldToEnd(t *testing.T) {
+func TestDaemonsRunUntilTheProgramIsToldToEnd(t *testing.T) {
 	m, err := fakegpu.Create(t.TempDir(), fakegpu.Spec{Node: "node-a", GPUs: []string{"t4"}})
 	if err != nil {
 		t.Fatal(err)
@@ -69,8 +69,12 @@ func TestDaemonsOfAFakeMachineRunUntilTheProgramIsToldToEnd(t *testing.T) {
 	ctx, end := context.WithCancel(t.Context())
 	var stderr bytes.Buffer
 	ended := make(chan int, 1)
+	o := defaultOptions()
+	o.isolate = false // Mounting takes root.
 	go func() {
-		ended <- program().Execute(ctx, []string{"--kubelet-plugins-directory-path=" + plugins, "--driver-name=gpu.example.com", "--fake-machine=" + m.Dir()}, servicetest.Environment{}.Lookup, &stderr)
+		ended <- newProgram(o).Execute(ctx, []string{
+			"--kubelet-plugins-directory-path=" + plugins, "--driver-name=gpu.example.com", "--container-driver-root=" + m.DriverRoot(),
+		}, servicetest.Environment{}.Lookup, &stderr)
 	}()
 	socket := filepath.Join(folder, mps.SocketName)
 	for {
@@ -92,13 +96,5 @@ func TestAFailureIsOneLineAndStatusOne(t *testing.T) {
 	var stderr bytes.Buffer
 	if code := program().Execute(t.Context(), []string{"enter", "{"}, servicetest.Environment{}.Lookup, &stderr); code != 1 || strings.Count(stderr.String(), "\n") != 1 {
 		t.Errorf("status %d, output %q", code, stderr.String())
-	}
-}
-
-func TestAFakeMachineMustBeThere(t *testing.T) {
-	o := defaultOptions()
-	o.fakeMachine = "/nonexistent"
-	if err := o.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "/nonexistent") {
-		t.Error(err)
 	}
 }

@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"apportion.dev/apportion/cmd/internal/service"
-	"apportion.dev/apportion/pkg/fake/fakegpu"
 	"apportion.dev/apportion/pkg/node/mps"
 )
 
@@ -21,29 +20,30 @@ const folderName = "mps"
 // options are the program's flags.
 type options struct {
 	driver       service.Driver
-	fakeMachine  string
 	sharedMemory resource.QuantityValue
 	multiUser    bool
+
+	// isolate is true outside of tests: see [mps.Options].
+	isolate bool
 }
 
 func defaultOptions() *options {
 	return &options{
 		driver:       service.DefaultDriver(),
-		sharedMemory: resource.QuantityValue{Quantity: resource.MustParse("1Gi")}, multiUser: true,
+		sharedMemory: resource.QuantityValue{Quantity: resource.MustParse("1Gi")}, multiUser: true, isolate: true,
 	}
 }
 
 // AddFlags adds the flags to a set.
 func (o *options) AddFlags(flags *pflag.FlagSet) {
 	o.driver.AddFlags(flags, `; must be the same path here as on the host. The socket, sockets of daemons and shared memory are below "mps" in the driver's folder there.`)
-	flags.StringVar(&o.fakeMachine, "fake-machine", "", `Folder of a fake machine made by "apportion fake create": its driver is used, and nothing is mounted.`)
 	flags.Var(&o.sharedMemory, "shared-memory", "Size of the shared memory of a GPU's clients, which is /dev/shm in their containers.")
 	flags.BoolVar(&o.multiUser, "multi-user", o.multiUser, "Let clients that run as different users use a GPU at the same time; their work is then done as root. Otherwise a user's clients wait until those of the other have ended.")
 }
 
 // Complete checks the flags.
 func (o *options) Complete(context.Context) error {
-	err := errors.Join(o.driver.Check(), service.CheckOptionalPaths(service.Path{Flag: "--fake-machine", Value: o.fakeMachine}))
+	err := o.driver.Check()
 	if o.sharedMemory.Value() < 1<<20 {
 		err = errors.Join(err, fmt.Errorf("--shared-memory %s: give 1Mi or more", &o.sharedMemory))
 	}
@@ -55,14 +55,7 @@ func (o *options) Run(ctx context.Context) error {
 	settings := mps.Options{
 		Dir:        filepath.Join(o.driver.Folder(), folderName),
 		DriverRoot: o.driver.Root, MultiUser: o.multiUser,
-		Isolate: true, SharedMemoryBytes: o.sharedMemory.Value(),
-	}
-	if o.fakeMachine != "" {
-		machine, err := fakegpu.Open(o.fakeMachine)
-		if err != nil {
-			return fmt.Errorf("fake machine: %w", err)
-		}
-		settings.DriverRoot, settings.Isolate = machine.DriverRoot(), false
+		Isolate: o.isolate, SharedMemoryBytes: o.sharedMemory.Value(),
 	}
 	self, err := os.Executable()
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math"
 	"os"
 	"os/signal"
@@ -21,7 +22,7 @@ import (
 var errOutOfMemory = errors.New("out of memory")
 
 func (o *fakeOptions) allocateCommand() *cobra.Command {
-	p := allocateProbe{dev: "/dev", cgroups: memlimit.Cgroups{Root: os.DirFS("/"), V1: true}}
+	p := allocateProbe{dev: "/dev", root: os.DirFS("/")}
 	checkDevice := true
 	cmd := o.addGPUFlag(&cobra.Command{
 		Use:   "allocate SIZE...",
@@ -63,9 +64,10 @@ it runs, for which no SIZE is needed.`,
 // allocateProbe is a program that allocates memory, and where it runs.
 type allocateProbe struct {
 	// dev is the folder with device nodes, empty not to look for the GPU's.
-	dev     string
-	cgroups memlimit.Cgroups
-	hold    bool
+	dev string
+	// root is the root folder, in which the program's cgroup is found.
+	root fs.FS
+	hold bool
 	// smPercent is the part of the time for which it keeps the multiprocessors busy.
 	smPercent uint32
 }
@@ -102,7 +104,7 @@ func (p allocateProbe) run(ctx context.Context, out io.Writer, m *fakegpu.Machin
 	if gpu, err = p.device(m, gpu); err != nil {
 		return err
 	}
-	cgroup, err := p.cgroups.Of("self")
+	cgroup, err := memlimit.Of(p.root, "self")
 	if err != nil {
 		return err
 	}

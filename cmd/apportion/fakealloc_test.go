@@ -15,7 +15,6 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"apportion.dev/apportion/pkg/fake/fakegpu"
-	"apportion.dev/apportion/pkg/node/memlimit"
 )
 
 // limitedProbe is a probe in a container with a limit of 10 GiB on GPU 0.
@@ -43,11 +42,11 @@ func limitedProbe(t *testing.T) (allocateProbe, *fakegpu.Machine) {
 	if err := os.WriteFile(filepath.Join(dev, "nvidia0"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return allocateProbe{dev: dev, cgroups: memlimit.Cgroups{V1: true, Root: fstest.MapFS{
+	return allocateProbe{dev: dev, root: fstest.MapFS{
 		strings.TrimPrefix(cgroup, "/"): {Mode: fs.ModeDir},
 		"proc/self/cgroup":              {Data: []byte("0::/\n")},
 		"proc/self/mountinfo":           {Data: fmt.Appendf(nil, "1 1 0:1 / %s rw - cgroup2 cgroup2 rw\n", cgroup)},
-	}}}, m
+	}}, m
 }
 
 func TestAllocateEndsAtTheFirstAmountThatIsRefused(t *testing.T) {

@@ -178,12 +178,12 @@ func (g *gpuReading) product() {
 	}
 }
 
-// cgroupRoot is where cgroup v2 is mounted. NVML's memory limits are those of a
-// cgroup, and the root has none.
+// cgroupRoot is where cgroup v2 is mounted on nodes that run on it. NVML's memory
+// limits are those of a cgroup, and the root has none.
 const cgroupRoot = "/sys/fs/cgroup"
 
-// memoryLimits finds out whether NVML can limit the memory of a cgroup. Only the
-// question is asked; no limit is set.
+// memoryLimits finds out whether NVML can limit the memory of this node's cgroups. Only
+// the question is asked; no limit is set.
 func (g *gpuReading) memoryLimits() {
 	supported := false
 	g.gpu.MemoryLimits = &supported
@@ -191,10 +191,12 @@ func (g *gpuReading) memoryLimits() {
 		return
 	}
 	switch _, ret := g.dev.GetMemoryLimits_v1(cgroupRoot); ret {
-	case nvml.SUCCESS, nvml.ERROR_NOT_FOUND, nvml.ERROR_OPERATING_SYSTEM:
-		// It looked for limits: there are none, or it found no such cgroup.
+	case nvml.SUCCESS, nvml.ERROR_NOT_FOUND:
+		// It looked for limits, and there are none.
 		supported = true
-	case nvml.ERROR_NOT_SUPPORTED:
+	case nvml.ERROR_NOT_SUPPORTED, nvml.ERROR_FUNCTION_NOT_FOUND, nvml.ERROR_OPERATING_SYSTEM:
+		// The GPU or the library cannot, or the folder is no cgroup that NVML can open:
+		// the node does not run on cgroup v2.
 	default:
 		g.gpu.MemoryLimits = nil
 		g.ok("memory limits", ret)

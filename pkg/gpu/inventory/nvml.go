@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -71,18 +70,12 @@ func NewNVML(o Options) *NVML {
 		known: map[string]GPU{}, lost: map[string]bool{},
 	}
 	if n.sysfs == nil {
-		n.sysfs = hostSysFS()
+		n.sysfs = SysFS("/")
 	}
 	if n.poll <= 0 {
 		n.poll = defaultPollInterval
 	}
 	return n
-}
-
-func hostSysFS() fs.ReadLinkFS {
-	// os.DirFS documents that its result implements ReadLinkFS.
-	sysfs, _ := os.DirFS("/sys").(fs.ReadLinkFS)
-	return sysfs
 }
 
 // Snapshot implements [Source].

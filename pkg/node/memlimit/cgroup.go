@@ -1,7 +1,6 @@
 package memlimit
 
 import (
-	"errors"
 	"fmt"
 	"io/fs"
 	"path"
@@ -12,44 +11,38 @@ import (
 	"github.com/moby/sys/mountinfo"
 )
 
-// Cgroups finds the cgroups of processes.
-type Cgroups struct {
-	// Root is the root folder, os.DirFS("/").
-	Root fs.FS
-	// V1 takes the cgroup of the memory controller where that controller is one of
-	// version 1, as fake GPUs can. NVML takes only cgroups of version 2.
-	V1 bool
-}
-
 // OfContainer returns the full path of the folder of a container's cgroup, as NVML
 // wants it. The process is the container's. The cgroup is never one that others are
 // in too, whose limit would be theirs: the root of the hierarchy, or that of this
-// program, which the runtime started.
-func (c Cgroups) OfContainer(pid int) (string, error) {
+// this program, which the runtime started. root is the root folder, os.DirFS("/").
+func OfContainer(root fs.FS, pid int) (string, error) {
 	process := strconv.Itoa(pid)
-	theirs, err := c.membership(process)
+	theirs, err := membershipOf(root, process)
 	if err != nil {
 		return "", err
 	}
-	own, err := c.membership("self")
+	own, err := membershipOf(root, "self")
 	if err != nil {
 		return "", err
 	}
 	if theirs.path == "/" || theirs == own {
 		return "", fmt.Errorf("the container has no cgroup of its own: process %s is in %s, as others are", process, theirs.path)
 	}
-	return c.folder(process, theirs)
+	return theirs.folder(root, process)
 }
 
 // Of returns the full path of the folder of a process's cgroup, as this program sees
-// it. The process is a number or "self".
-func (c Cgroups) Of(process string) (string, error) {
-	m, err := c.membership(process)
+// it. The process is a number or "self", and root the root folder, os.DirFS("/").
+func Of(root fs.FS, process string) (string, error) {
+	m, err := membershipOf(root, process)
 	if err != nil {
 		return "", err
 	}
-	return c.folder(process, m)
+	return m.folder(root, process)
 }
+
+// wantsV2 is the way out where NVML takes no cgroup of a node.
+const wantsV2 = "NVML limits the memory of cgroups of version 2, boot the node with systemd.unified_cgroup_hierarchy=1"
 
 // membership is the place of a process in a hierarchy of cgroups.
 type membership struct {
@@ -59,12 +52,13 @@ type membership struct {
 	path string
 }
 
-// membership reads /proc/PID/cgroup (cgroups(7)). A node whose memory controller is of
+// membershipOf reads /proc/PID/cgroup (cgroups(7)). A node whose memory controller is of
 // version 1 does not run on version 2, though its processes may be in cgroups of both.
 // There it is always version 1's that counts: runtimes do not show a container its
-// cgroup of version 2 then, and both have to find the same.
-func (c Cgroups) membership(process string) (membership, error) {
-	data, err := fs.ReadFile(c.Root, path.Join("proc", process, "cgroup"))
+// cgroup of version 2 then, and both have to find the same. Whether NVML takes it is
+// NVML's to say.
+func membershipOf(root fs.FS, process string) (membership, error) {
+	data, err := fs.ReadFile(root, path.Join("proc", process, "cgroup"))
 	if err != nil {
 		return membership{}, fmt.Errorf("find the cgroup of process %s: %w", process, err)
 	}
@@ -74,8 +68,8 @@ func (c Cgroups) membership(process string) (membership, error) {
 		m = membership{v1: true, path: memory}
 	}
 	switch {
-	case m.v1 && !c.V1, m.path == "":
-		return membership{}, errors.New("this node does not run on cgroup v2, and NVML limits the memory of no other cgroups: boot it with systemd.unified_cgroup_hierarchy=1")
+	case m.path == "":
+		return membership{}, fmt.Errorf("process %s is in no cgroup that has memory: %s", process, wantsV2)
 	case slices.Contains(strings.Split(m.path, "/"), ".."):
 		return membership{}, fmt.Errorf("process %s is outside the cgroup namespace of this program", process)
 	}
@@ -100,8 +94,8 @@ func parseCgroups(text string) (v2, memory string) {
 
 // folder finds the mount that shows a cgroup. One that shows another part of the tree,
 // or that something else is mounted over, does not.
-func (c Cgroups) folder(process string, m membership) (string, error) {
-	file, err := c.Root.Open("proc/self/mountinfo")
+func (m membership) folder(root fs.FS, process string) (string, error) {
+	file, err := root.Open("proc/self/mountinfo")
 	if err != nil {
 		return "", fmt.Errorf("find where cgroups are mounted: %w", err)
 	}
@@ -115,7 +109,7 @@ func (c Cgroups) folder(process string, m membership) (string, error) {
 		if !ok {
 			continue
 		}
-		if info, err := fs.Stat(c.Root, strings.TrimPrefix(folder, "/")); err == nil && info.IsDir() {
+		if info, err := fs.Stat(root, strings.TrimPrefix(folder, "/")); err == nil && info.IsDir() {
 			return folder, nil
 		}
 	}

@@ -25,6 +25,9 @@ type Limit struct {
 // NVML_DEVICE_MEMORY_LIMIT_MAX).
 var none = Limit{Soft: 0, Hard: math.MaxUint64}
 
+// needsDriver says which drivers have the functions for limits.
+var needsDriver = fmt.Sprintf("this NVIDIA driver cannot limit memory, it takes %d or newer", gpufacts.MemoryLimitsSince)
+
 // Validate says what is wrong with the limit.
 func (l Limit) Validate() error {
 	switch {
@@ -77,7 +80,7 @@ func Apply(lib nvml.Interface, uuid, cgroup string, limit Limit) (err error) {
 	// go-nvml must not be asked for a function that the library lacks.
 	for _, symbol := range []string{"nvmlDeviceSetMemoryLimits_v1", "nvmlDeviceGetMemoryLimits_v1"} {
 		if err := lib.Extensions().LookupSymbol(symbol); err != nil {
-			return fmt.Errorf("this NVIDIA driver cannot limit memory, it takes %d or newer: %w", gpufacts.MemoryLimitsSince, err)
+			return fmt.Errorf("%s: %w", needsDriver, err)
 		}
 	}
 	device, ret := inventory.Handle(lib, uuid)
@@ -129,6 +132,10 @@ func read(device nvml.Device, cgroup string) (limit Limit, used uint64, err erro
 		return none, 0, nil
 	case nvml.ERROR_NOT_SUPPORTED:
 		return Limit{}, 0, fmt.Errorf("the GPU cannot limit memory: %w", ret)
+	case nvml.ERROR_FUNCTION_NOT_FOUND:
+		return Limit{}, 0, fmt.Errorf("%s: %w", needsDriver, ret)
+	case nvml.ERROR_OPERATING_SYSTEM, nvml.ERROR_INVALID_ARGUMENT:
+		return Limit{}, 0, fmt.Errorf("%w (%s)", ret, wantsV2)
 	}
 	return Limit{}, 0, ret
 }
