@@ -13,6 +13,7 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"apportion.dev/apportion/pkg/fake/fakegpu"
+	"apportion.dev/apportion/pkg/gpu/inventory"
 )
 
 const state = `{"ociVersion":"1.2.0","id":"c","status":"created","pid":42,"bundle":"/b"}`
@@ -64,12 +65,21 @@ func (r *rig) root(cgroups string) fstest.MapFS {
 func (r *rig) run(cgroups, stdin string, args ...string) (code int, stderr string) {
 	var out, err bytes.Buffer
 	args = append([]string{"limit-memory"}, args...)
-	code = run(args, r.root(cgroups), strings.NewReader(stdin), &out, &err)
+	code = run(args, r.root(cgroups), r.open, strings.NewReader(stdin), &out, &err)
 	return code, out.String() + err.String()
 }
 
+// open opens the machine's NVML for a call that names its driver root, and otherwise
+// what is there.
+func (r *rig) open(nvmlLibrary, driverRoot string) nvml.Interface {
+	if driverRoot == r.machine.DriverRoot() {
+		return r.machine.NVML()
+	}
+	return inventory.OpenLibrary(nvmlLibrary, driverRoot)
+}
+
 func (r *rig) share(soft, hard string) []string {
-	return []string{"--gpu", r.uuid, "--soft", soft, "--hard", hard, "--fake-machine", r.machine.Dir()}
+	return []string{"--gpu", r.uuid, "--soft", soft, "--hard", hard, "--driver-root", r.machine.DriverRoot()}
 }
 
 func (r *rig) wantLimit(t *testing.T, cgroup string, soft, hard uint64) {
@@ -105,8 +115,9 @@ func TestTwoSharesOfOneContainerAddUp(t *testing.T) {
 	r.wantLimit(t, r.cgroup, 1100, 1200)
 }
 
-// Where both versions are mounted it is version 1's cgroup that the container sees.
-func TestAFakeMachineTakesVersion1(t *testing.T) {
+// Where both versions are mounted it is version 1's cgroup that the container sees. NVML
+// says whether it takes it, and this one does.
+func TestTheCgroupOfVersion1IsLimitedWhereNVMLTakesIt(t *testing.T) {
 	for _, cgroups := range []string{inV1, inBoth} {
 		r := newRig(t, "615.43.02")
 		if code, stderr := r.run(cgroups, state, r.share("100", "200")...); code != 0 {
@@ -118,7 +129,7 @@ func TestAFakeMachineTakesVersion1(t *testing.T) {
 
 func TestTheContainerDoesNotStart(t *testing.T) {
 	r, old := newRig(t, "615.43.02"), newRig(t, "580.95.05")
-	real := []string{"--gpu", r.uuid, "--soft", "1", "--hard", "1", "--driver-root", t.TempDir()}
+	missing := []string{"--gpu", r.uuid, "--soft", "1", "--hard", "1", "--driver-root", t.TempDir()}
 	for _, test := range []struct {
 		name           string
 		r              *rig
@@ -127,7 +138,6 @@ func TestTheContainerDoesNotStart(t *testing.T) {
 		code           int
 		want           string
 	}{
-		{"version 1 and 2 on real hardware", r, inBoth, state, real, 1, "boot it with"},
 		{"in the runtime's cgroup", r, "0::/runtime\n", state, r.share("1", "1"), 1, "no cgroup of its own"},
 		{"in the root cgroup", r, "0::/\n", state, r.share("1", "1"), 1, "no cgroup of its own"},
 		{"running already", r, inV2, `{"id":"c","pid":42,"status":"running"}`, r.share("1", "1"), 1, `container "c" is "running"`},
@@ -136,9 +146,7 @@ func TestTheContainerDoesNotStart(t *testing.T) {
 		{"not a hook", r, inBoth, "", r.share("1", "1"), 1, "not a container's state"},
 		{"too late", r, inBoth, `{"pid":0,"status":"stopped"}`, r.share("1", "1"), 1, "createRuntime"},
 		{"no such process", r, inBoth, `{"pid":43}`, r.share("1", "1"), 1, "process 43"},
-		{"no machine", r, inBoth, state, []string{"--gpu", r.uuid, "--soft", "1", "--hard", "1", "--fake-machine", t.TempDir()}, 1, "no fake machine"},
-		{"no NVML", r, inV2, state, real, 1, "libnvidia-ml.so.1 is in none"},
-		{"version 1 on real hardware", r, inV1, state, real, 1, "does not run on cgroup v2"},
+		{"no NVML", r, inV2, state, missing, 1, "libnvidia-ml.so.1 is in none"},
 		{"a partition", r, inBoth, state, []string{"--gpu", "MIG-" + r.uuid[4:], "--soft", "1", "--hard", "1"}, 2, "not the UUID of a GPU"},
 		{"no GPU", r, inBoth, state, []string{"--soft", "1", "--hard", "1"}, 2, "--gpu"},
 		{"no limits", r, inBoth, state, []string{"--gpu", r.uuid}, 2, "--soft"},
@@ -147,7 +155,7 @@ func TestTheContainerDoesNotStart(t *testing.T) {
 		{"a negative limit", r, inBoth, state, r.share("-1", "1"), 2, "not a number of bytes"},
 		{"no limit at all", r, inBoth, state, r.share("0", "0"), 2, "hard limit is 0"},
 		{"soft above hard", r, inBoth, state, r.share("2", "1"), 2, "not between"},
-		{"two libraries", r, inBoth, state, append(r.share("1", "1"), "--driver-root", "/"), 2, "only one of"},
+		{"two libraries", r, inBoth, state, append(r.share("1", "1"), "--nvml-library", "/libnvidia-ml.so.1"), 2, "only one of"},
 		{"an argument", r, inBoth, state, append(r.share("1", "1"), "now"), 2, `unexpected argument "now"`},
 		{"another flag", r, inBoth, state, []string{"--fly"}, 2, "unknown flag: --fly"},
 	} {
@@ -161,11 +169,11 @@ func TestTheContainerDoesNotStart(t *testing.T) {
 
 func TestHelpHasAnExample(t *testing.T) {
 	var out, stderr bytes.Buffer
-	if code := run([]string{"limit-memory", "--help"}, fstest.MapFS{}, strings.NewReader(""), &out, &stderr); code != 0 ||
+	if code := run([]string{"limit-memory", "--help"}, fstest.MapFS{}, nil, strings.NewReader(""), &out, &stderr); code != 0 ||
 		!strings.Contains(out.String(), "apportion-cdi-hook limit-memory --gpu GPU-") || stderr.Len() > 0 {
 		t.Errorf("exit %d: %s%s", code, out.String(), stderr.String())
 	}
-	if code := run([]string{"fly"}, fstest.MapFS{}, strings.NewReader(""), &out, &stderr); code != 2 || !strings.Contains(stderr.String(), `unknown command "fly"`) {
+	if code := run([]string{"fly"}, fstest.MapFS{}, nil, strings.NewReader(""), &out, &stderr); code != 2 || !strings.Contains(stderr.String(), `unknown command "fly"`) {
 		t.Errorf("exit %d: %s", code, stderr.String())
 	}
 }

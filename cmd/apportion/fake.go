@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -15,6 +16,7 @@ import (
 const (
 	machineEnv = "FAKE_MACHINE"
 	nodeEnv    = "NODE_NAME"
+	libraryEnv = "FAKE_LIBRARY"
 )
 
 // fakeOptions are the flags that the commands of a fake machine share.
@@ -30,9 +32,10 @@ func newFakeCommand(name string) *cobra.Command {
 	cmd := group(&cobra.Command{
 		Use:   "fake",
 		Short: "Make and change a machine with fake GPUs",
-		Long: `A fake machine is a folder that looks like a node with NVIDIA GPUs: the node driver
-publishes them and hands them to pods as it does with real ones. It can be changed
-while it is in use. GPUs are named by index, UUID or PCI address.`,
+		Long: `A fake machine is a folder that looks like a node with NVIDIA GPUs. The folder "root" in
+it is its driver root, with an NVML library like NVIDIA's: the node driver publishes the
+GPUs and hands them to pods as it does with real ones. A machine can be changed while it
+is in use. GPUs are named by index, UUID or PCI address.`,
 		Example: o.example(
 			"# A machine with eight H100",
 			"%[1]s fake create --machine /var/lib/apportion/fake --node node-a --gpus h100-sxm5-80gb:8",
@@ -92,14 +95,15 @@ func done(cmd *cobra.Command, format string, args ...any) error {
 }
 
 func (o *fakeOptions) createCommand() *cobra.Command {
-	var node, gpus, version string
+	var node, gpus, version, library string
 	cmd := &cobra.Command{
 		Use:   "create",
 		Short: "Make a fake machine; one that is there already is kept as it is",
 		Long: `Makes a fake machine in a folder. --gpus is a list of products with numbers, or a
 table with a list for each node, from which the entry of --node is taken ("*" is for
 the nodes that have none). At most 16 GPUs. "none" is a machine without GPUs.
-The same node gets the same machine every time.`,
+The same node gets the same machine every time. Where there is one already, only its
+NVML library is replaced.`,
 		Example: o.example(
 			"%[1]s fake create --machine /tmp/machine --node node-a --gpus h100-sxm5-80gb:8",
 			"%[1]s fake create --machine /tmp/machine --node node-a --gpus 'node-a=a100-sxm4-40gb:2;*=t4:1'",
@@ -118,7 +122,10 @@ The same node gets the same machine every time.`,
 			if err != nil {
 				return err
 			}
-			m, err := fakegpu.Create(o.machine, fakegpu.Spec{Node: node, DriverVersion: version, GPUs: list})
+			if library, err = findLibrary(library); err != nil {
+				return err
+			}
+			m, err := fakegpu.Create(o.machine, fakegpu.Spec{Node: node, DriverVersion: version, GPUs: list, Library: library})
 			if err != nil {
 				return err
 			}
@@ -133,7 +140,30 @@ The same node gets the same machine every time.`,
 	flags.StringVar(&node, "node", environmentDefault(nodeEnv), "Name of the node (environment: "+nodeEnv+").")
 	flags.StringVar(&gpus, "gpus", "", "Products with numbers, such as h100-sxm5-80gb:8,l4:2, or a table by node.")
 	flags.StringVar(&version, "driver-version", fakegpu.DefaultDriverVersion, `Version of the NVIDIA driver, or "none".`)
+	flags.StringVar(&library, "library", environmentDefault(libraryEnv),
+		"The machine's NVML library; looked for beside this program if empty (environment: "+libraryEnv+").")
 	return cmd
+}
+
+// findLibrary is the NVML library at a path or, if that is empty, beside this program:
+// in its own folder, as "make build" puts it there, or where an image has it.
+func findLibrary(path string) (string, error) {
+	if path != "" {
+		return path, nil
+	}
+	program, err := os.Executable()
+	if err != nil {
+		return "", fmt.Errorf("find this program (give --library): %w", err)
+	}
+	folder := filepath.Dir(program)
+	candidates := []string{filepath.Join(folder, "libnvidia-ml.so"), filepath.Join(folder, "../lib/apportion/libnvidia-ml.so")}
+	for _, candidate := range candidates {
+		if _, err := os.Stat(candidate); err == nil {
+			return candidate, nil
+		}
+	}
+	return "", fmt.Errorf("no NVML library for fake GPUs is at %s: build it with \"make build\", and name it with --library (or %s)",
+		strings.Join(candidates, " or "), libraryEnv)
 }
 
 func driverOrNone(version string) string {

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"apportion.dev/apportion/pkg/fake/fakegpu"
+	"apportion.dev/apportion/pkg/fake/fakeroot"
 	"apportion.dev/apportion/pkg/gpu/inventory"
 )
 
@@ -23,6 +24,10 @@ func TestMain(m *testing.M) {
 		if err := os.Unsetenv(name); err != nil {
 			os.Exit(1)
 		}
+	}
+	// Nothing here loads the library of a machine.
+	if err := os.Setenv(libraryEnv, os.DevNull); err != nil {
+		os.Exit(1)
 	}
 	os.Exit(m.Run())
 }
@@ -78,6 +83,44 @@ func TestFakeCreateKeepsAMachine(t *testing.T) {
 	got := ok(t, "fake", "create", "--machine", dir, "--node", "node-b", "--gpus", "t4", "--driver-version", "570.124.06")
 	if !strings.Contains(got, "fake machine node-a") || !strings.Contains(got, "2 GPUs, driver 580.95.05") {
 		t.Errorf("%s", got)
+	}
+}
+
+func TestFakeCreatePutsTheLibraryInPlace(t *testing.T) {
+	dir, library := t.TempDir(), filepath.Join(t.TempDir(), "nvml.so")
+	create := func(content string) {
+		t.Helper()
+		if err := os.WriteFile(library, []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		ok(t, "fake", "create", "--machine", dir, "--node", "node-a", "--gpus", "t4", "--library", library)
+	}
+	want := func(file, content string) {
+		t.Helper()
+		folder := filepath.Join(dir, "root", fakeroot.LibraryDir)
+		if got, err := os.ReadFile(filepath.Join(folder, "libnvidia-ml.so.1")); err != nil || string(got) != content {
+			t.Errorf("library has %q, %v; want %q", got, err, content)
+		}
+		if target, err := os.Readlink(filepath.Join(folder, "libnvidia-ml.so.1")); err != nil || target != file {
+			t.Errorf("library is %q, %v; want %q", target, err, file)
+		}
+		if found, err := filepath.Glob(filepath.Join(folder, "libnvidia-ml.so.*.*")); err != nil || len(found) != 1 {
+			t.Errorf("libraries are %v, %v; want one", found, err)
+		}
+	}
+	create("first")
+	want("libnvidia-ml.so.580.95.05", "first")
+	ok(t, "fake", "driver-version", "590.44.01", "--machine", dir)
+	want("libnvidia-ml.so.590.44.01", "first")
+	create("second")
+	want("libnvidia-ml.so.590.44.01", "second")
+}
+
+func TestWithoutALibraryFakeCreateSaysHowToGetOne(t *testing.T) {
+	t.Setenv(libraryEnv, "")
+	code, _, stderr := call(t, "fake", "create", "--machine", t.TempDir(), "--node", "node-a", "--gpus", "t4")
+	if code != exitFailure || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, "make build") || !strings.Contains(stderr, "--library") {
+		t.Errorf("exit %d: %s", code, stderr)
 	}
 }
 

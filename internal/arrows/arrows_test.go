@@ -34,9 +34,6 @@ var programs = []string{
 	"cmd/apportion-cdi-hook", "cmd/apportion-exporter", "cmd/apportion-kubelet-plugin", "cmd/apportion-mps", "cmd/apportion-webhook",
 }
 
-// fakeInside are the programs that still link the fake.
-var fakeInside = []string{"cmd/apportion-cdi-hook", "cmd/apportion-exporter", "cmd/apportion-kubelet-plugin", "cmd/apportion-mps"}
-
 type goPackage struct {
 	ImportPath string
 	Imports    []string
@@ -97,7 +94,7 @@ func wrongArrow(from, to string) string {
 		}
 		return "nobody imports a program"
 	case "pkg/fake":
-		if fromPath == "cmd/apportion" || slices.Contains(fakeInside, fromPath) {
+		if fromPath == "cmd/apportion" {
 			return ""
 		}
 		return "only cmd/apportion, tests and the fake library know that a GPU may be fake"
@@ -140,7 +137,7 @@ func TestNoProgramOfANodeHasAFakeInside(t *testing.T) {
 		}
 		found++
 		for _, dependency := range p.Deps {
-			if name, _, ours := room(dependency); ours && name == "pkg/fake" && !slices.Contains(fakeInside, path) {
+			if name, _, ours := room(dependency); ours && name == "pkg/fake" {
 				t.Errorf("%s links %s", path, dependency)
 			}
 		}

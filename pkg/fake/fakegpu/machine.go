@@ -26,6 +26,9 @@ type Spec struct {
 	DriverVersion string
 	// GPUs are the names of the products, one for each GPU, at most [MaxGPUs].
 	GPUs []string
+	// Library is the file that the machine's drivers have as libnvidia-ml, made from
+	// pkg/fake/libnvidia-ml. If it is empty, theirs has no code and loads as no NVML.
+	Library string
 }
 
 // Machine is a fake machine in a folder. It is safe for concurrent use, also by
@@ -54,8 +57,8 @@ func machineAt(dir string) (*Machine, error) {
 }
 
 // Create makes a machine in the folder. One that is already there is kept as it
-// is, whatever the spec says; only files missing from its driver root are put
-// back.
+// is, whatever the spec says; only the library is replaced, and files missing from its
+// driver root are put back.
 func Create(dir string, spec Spec) (machine *Machine, err error) {
 	st, err := spec.state()
 	if err != nil {
@@ -81,6 +84,11 @@ func Create(dir string, spec Spec) (machine *Machine, err error) {
 		st = existing
 	case !errors.Is(err, fs.ErrNotExist):
 		return nil, err
+	}
+	if spec.Library != "" {
+		if err := m.keepLibrary(spec.Library); err != nil {
+			return nil, err
+		}
 	}
 	if err := m.root.Put(st.rootFiles()); err != nil {
 		return nil, err

@@ -1,6 +1,7 @@
 package fakegpu
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -9,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"apportion.dev/apportion/internal/atomicfile"
 	"apportion.dev/apportion/pkg/fake/fakeroot"
 )
 
@@ -24,9 +26,34 @@ func sameRoot(a, b *state) bool {
 	})
 }
 
+// libraryFile is the machine's own copy of the library that its drivers have as
+// libnvidia-ml: whatever version is installed next gets a copy of it.
+const libraryFile = "libnvidia-ml.so"
+
+// keepLibrary copies the library to the machine's folder.
+func (m *Machine) keepLibrary(from string) error {
+	data, err := os.ReadFile(from)
+	if err != nil {
+		return fmt.Errorf("NVML library for the fake machine: %w", err)
+	}
+	to := filepath.Join(m.store.dir, libraryFile)
+	if old, err := os.ReadFile(to); err == nil && bytes.Equal(old, data) {
+		return nil
+	}
+	return atomicfile.WriteVolatile(to, data, 0o755)
+}
+
+func fileExists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
 // rootFiles are the files of the machine's driver root.
 func (s *state) rootFiles() fakeroot.Files {
 	m := fakeroot.Machine{Dir: s.dir, DriverVersion: s.DriverVersion, CUDAVersion: cudaVersion(s.DriverVersion)}
+	if library := filepath.Join(s.dir, libraryFile); fileExists(library) {
+		m.Library = library
+	}
 	for _, v := range s.present() {
 		m.GPUs = append(m.GPUs, v.inRoot())
 	}

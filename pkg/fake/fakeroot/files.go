@@ -60,6 +60,9 @@ func addLibraries(files Files, m Machine) {
 		}
 		files[path.Join(LibraryDir, file)] = regular(string(sharedObject(soname)), 0o755)
 	}
+	if m.Library != "" {
+		files[path.Join(LibraryDir, "libnvidia-ml.so."+version)] = copyOf(m.Library, 0o755)
+	}
 	files[path.Join(LibraryDir, "libcuda.so")] = symlink("libcuda.so.1")
 }
 

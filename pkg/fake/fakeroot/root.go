@@ -21,9 +21,10 @@ type Root struct{ Dir string }
 // or a regular file.
 type file struct {
 	mode fs.FileMode
-	// content is for regular files, target for symbolic links.
-	content string
-	target  string
+	// content is for regular files, unless they are copies of another file, whose path
+	// is the source. target is for symbolic links.
+	content, source string
+	target          string
 	// major and minor are for devices.
 	major, minor uint32
 }
@@ -31,6 +32,8 @@ type file struct {
 func regular(content string, mode fs.FileMode) file {
 	return file{mode: mode, content: content}
 }
+
+func copyOf(source string, mode fs.FileMode) file { return file{mode: mode, source: source} }
 
 func symlink(target string) file { return file{mode: fs.ModeSymlink, target: target} }
 
@@ -133,11 +136,23 @@ func (f file) isAt(path string) bool {
 		return unix.Lstat(path, &stat) == nil && stat.Mode&unix.S_IFMT == unix.S_IFCHR &&
 			stat.Rdev == unix.Mkdev(f.major, f.minor)
 	}
-	if !info.Mode().IsRegular() || info.Mode().Perm() != f.mode.Perm() || info.Size() != int64(len(f.content)) {
+	if !info.Mode().IsRegular() || info.Mode().Perm() != f.mode.Perm() {
+		return false
+	}
+	want, err := f.data()
+	if err != nil || info.Size() != int64(len(want)) {
 		return false
 	}
 	data, err := os.ReadFile(path)
-	return err == nil && bytes.Equal(data, []byte(f.content))
+	return err == nil && bytes.Equal(data, want)
+}
+
+// data is what a regular file has in it.
+func (f file) data() ([]byte, error) {
+	if f.source != "" {
+		return os.ReadFile(f.source)
+	}
+	return []byte(f.content), nil
 }
 
 func (f file) make(path string) error {
@@ -147,7 +162,11 @@ func (f file) make(path string) error {
 	case f.mode&fs.ModeCharDevice != 0:
 		return f.makeDevice(path)
 	}
-	if err := os.WriteFile(path, []byte(f.content), f.mode.Perm()); err != nil {
+	data, err := f.data()
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(path, data, f.mode.Perm()); err != nil {
 		return err
 	}
 	// WriteFile's mode is subject to the umask.

@@ -176,6 +176,8 @@ func TestALimitThatNVMLDoesNotKeepIsAnError(t *testing.T) {
 		{"kept nothing", []nvml.MemoryLimits_v1{{}, {}}, []nvml.Return{notFound, notFound}, ok, Limit{10, 10}, "after it was set"},
 		{"not read back", []nvml.MemoryLimits_v1{{}, {}}, []nvml.Return{notFound, nvml.ERROR_UNKNOWN}, ok, Limit{10, 10}, "back: ERROR_UNKNOWN"},
 		{"not root", []nvml.MemoryLimits_v1{{}}, []nvml.Return{notFound}, nvml.ERROR_NO_PERMISSION, Limit{10, 10}, "ERROR_NO_PERMISSION"},
+		{"a cgroup of version 1", []nvml.MemoryLimits_v1{{}}, []nvml.Return{nvml.ERROR_OPERATING_SYSTEM}, ok, Limit{}, "systemd.unified_cgroup_hierarchy=1"},
+		{"a library whose driver is older", []nvml.MemoryLimits_v1{{}}, []nvml.Return{nvml.ERROR_FUNCTION_NOT_FOUND}, ok, Limit{}, "615 or newer"},
 		{"a GPU without limits", []nvml.MemoryLimits_v1{{}}, []nvml.Return{nvml.ERROR_NOT_SUPPORTED}, ok, Limit{}, "GPU cannot limit memory"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -42,32 +42,28 @@ func TestCgroupOfAProcess(t *testing.T) {
 	const both = "4:memory:/kubepods/p/c\n0::/kubepods/p/c\n"
 	tests := []struct {
 		name, cgroup, mounts string
-		v1                   bool
 		want, wantErr        string
 	}{
-		{"version 2", "0::/kubepods/p/c\n", v2Mounts, false, "/sys/fs/cgroup/kubepods/p/c", ""},
-		{"version 2, with a hierarchy for names", "1:name=systemd:/x\n0::/kubepods/p/c\n", v2Mounts, false, "/sys/fs/cgroup/kubepods/p/c", ""},
-		{"version 2, on a fake machine", "0::/kubepods/p/c\n", v2Mounts, true, "/sys/fs/cgroup/kubepods/p/c", ""},
-		{"version 2, in a namespace of its own", "0::/\n", v2Mounts, true, "/sys/fs/cgroup", ""},
-		{"both", both, hybridMounts, false, "", "does not run on cgroup v2"},
-		{"both, on a fake machine", both, hybridMounts, true, "/sys/fs/cgroup/memory/kubepods/p/c", ""},
-		{"both, in the container", both, insideHybrid, true, "/sys/fs/cgroup/memory", ""},
-		{"version 1", "4:memory:/kubepods/p/c\n", v1Mounts, false, "", "does not run on cgroup v2"},
-		{"version 1, on a fake machine", "4:cpu,memory:/kubepods/p/c\n", v1Mounts, true, "/sys/fs/cgroup/memory/kubepods/p/c", ""},
-		{"version 1, in a namespace of its own", "4:memory:/\n", v1Mounts, true, "/sys/fs/cgroup/memory", ""},
-		{"a node that is a container", "0::/docker/n/kubelet/p/c\n", nestedMounts, false, "/sys/fs/cgroup/kubelet/p/c", ""},
-		{"outside of what the node sees", "0::/docker/node2/p\n", nestedMounts, false, "", "no mount shows"},
-		{"outside of the cgroup namespace", "0::/../../kubepods/c\n", v2Mounts, false, "", "outside the cgroup namespace"},
-		{"removed", "0::/kubepods/p/c (deleted)\n", v2Mounts, false, "", "no mount shows"},
-		{"nothing mounted", "0::/kubepods/p/c\n", "", false, "", "no mount shows"},
-		{"no cgroups", "", v2Mounts, true, "", "does not run on cgroup v2"},
-		{"a mount with a space", "0::/a:b/c\n", spaceMounts, false, "/mnt/my cgroups/a:b/c", ""},
-		{"a mount that is hidden by another", "0::/kubepods/p/c\n", hiddenMounts, false, "/sys/fs/cgroup/kubepods/p/c", ""},
-		{"lines that no kernel writes", "x\n0:\n\n0::/kubepods/p/c\n", "x\n" + v2Mounts, false, "", "not enough fields"},
+		{"version 2", "0::/kubepods/p/c\n", v2Mounts, "/sys/fs/cgroup/kubepods/p/c", ""},
+		{"version 2, with a hierarchy for names", "1:name=systemd:/x\n0::/kubepods/p/c\n", v2Mounts, "/sys/fs/cgroup/kubepods/p/c", ""},
+		{"version 2, in a namespace of its own", "0::/\n", v2Mounts, "/sys/fs/cgroup", ""},
+		{"both", both, hybridMounts, "/sys/fs/cgroup/memory/kubepods/p/c", ""},
+		{"both, in the container", both, insideHybrid, "/sys/fs/cgroup/memory", ""},
+		{"version 1", "4:cpu,memory:/kubepods/p/c\n", v1Mounts, "/sys/fs/cgroup/memory/kubepods/p/c", ""},
+		{"version 1, in a namespace of its own", "4:memory:/\n", v1Mounts, "/sys/fs/cgroup/memory", ""},
+		{"a node that is a container", "0::/docker/n/kubelet/p/c\n", nestedMounts, "/sys/fs/cgroup/kubelet/p/c", ""},
+		{"outside of what the node sees", "0::/docker/node2/p\n", nestedMounts, "", "no mount shows"},
+		{"outside of the cgroup namespace", "0::/../../kubepods/c\n", v2Mounts, "", "outside the cgroup namespace"},
+		{"removed", "0::/kubepods/p/c (deleted)\n", v2Mounts, "", "no mount shows"},
+		{"nothing mounted", "0::/kubepods/p/c\n", "", "", "no mount shows"},
+		{"no cgroups", "", v2Mounts, "", "in no cgroup that has memory"},
+		{"a mount with a space", "0::/a:b/c\n", spaceMounts, "/mnt/my cgroups/a:b/c", ""},
+		{"a mount that is hidden by another", "0::/kubepods/p/c\n", hiddenMounts, "/sys/fs/cgroup/kubepods/p/c", ""},
+		{"lines that no kernel writes", "x\n0:\n\n0::/kubepods/p/c\n", "x\n" + v2Mounts, "", "not enough fields"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			got, err := Cgroups{V1: test.v1, Root: rootWith("42", test.cgroup, test.mounts)}.Of("42")
+			got, err := Of(rootWith("42", test.cgroup, test.mounts), "42")
 			if test.wantErr != "" {
 				if err == nil || !strings.Contains(err.Error(), test.wantErr) {
 					t.Errorf("error is %v, want one with %q", err, test.wantErr)
@@ -91,7 +87,7 @@ func TestCgroupOfAContainerIsItsOwn(t *testing.T) {
 	} {
 		root := rootWith("42", test.container, test.mounts)
 		root["proc/self/cgroup"] = &fstest.MapFile{Data: []byte(test.runtime)}
-		got, err := Cgroups{V1: true, Root: root}.OfContainer(42)
+		got, err := OfContainer(root, 42)
 		if got != test.want || (err == nil) != (test.wantErr == "") || err != nil && !strings.Contains(err.Error(), test.wantErr) {
 			t.Errorf("%s: got %q, %v; want %q, %q", test.name, got, err, test.want, test.wantErr)
 		}
@@ -100,11 +96,11 @@ func TestCgroupOfAContainerIsItsOwn(t *testing.T) {
 
 func TestCgroupOfAProcessThatIsGone(t *testing.T) {
 	root := rootWith("42", "0::/c\n", v2Mounts)
-	if _, err := (Cgroups{Root: root}).OfContainer(43); err == nil || !strings.Contains(err.Error(), "process 43") {
+	if _, err := OfContainer(root, 43); err == nil || !strings.Contains(err.Error(), "process 43") {
 		t.Errorf("error is %v", err)
 	}
 	delete(root, "proc/self/mountinfo")
-	if _, err := (Cgroups{Root: root}).Of("42"); err == nil || !strings.Contains(err.Error(), "mounted") {
+	if _, err := Of(root, "42"); err == nil || !strings.Contains(err.Error(), "mounted") {
 		t.Errorf("error is %v", err)
 	}
 }
