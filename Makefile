@@ -62,7 +62,7 @@ generate: ## Generate the config API's files, the ownership service and the fake
 	hack/generate
 
 .PHONY: bench
-bench: ## Measure prepare and unprepare of the real plugin, ownership and scrapes.
+bench: fake-library ## Measure prepare and unprepare of the real plugin, ownership and scrapes.
 	go build -ldflags "-s -w" -o $(BIN)/ ./cmd/apportion-kubelet-plugin ./cmd/apportion-exporter ./cmd/apportion-mps
 	cd e2e && go run ./cmd/bench --plugin ../$(BIN)/apportion-kubelet-plugin
 	@echo "Joining 100,000 claims with their pods, an event's way to a client, and a scrape of 8 GPUs x 26 fields x 16 owners of each:"

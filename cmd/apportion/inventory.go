@@ -134,7 +134,7 @@ func (o *inventoryOptions) hardware() (nvml.Interface, fs.ReadLinkFS, func() err
 			return nil, nil, nil, usagef("--nvml-library: %w", err)
 		}
 	}
-	return inventory.OpenLibrary(o.nvmlLibrary, o.driverRoot), nil, nothing, nil
+	return inventory.OpenLibrary(o.nvmlLibrary, o.driverRoot), inventory.SysFS(o.driverRoot), nothing, nil
 }
 
 // takeNodeName names the node as the fake machine does, unless a flag does.

@@ -378,7 +378,7 @@ func TestPrivileges(t *testing.T) {
 	const supervisor, machine = data + "/mps", "/var/lib/apportion/fake"
 	plugin := privileges{Privileged: true, HostPaths: []string{data, registry, cdi, "/", "/dev"}}
 	fakeMachine := privileges{Added: []corev1.Capability{"MKNOD"}, HostPaths: []string{machine}}
-	fakePlugin := privileges{Added: []corev1.Capability{"MKNOD"}, HostPaths: []string{data, registry, cdi, machine}}
+	fakePlugin := privileges{Privileged: true, HostPaths: []string{data, registry, cdi, machine, "/dev"}}
 	for _, test := range []struct {
 		values  string
 		hostPID bool
@@ -389,9 +389,9 @@ func TestPrivileges(t *testing.T) {
 			"mps":    {Privileged: true, HostPaths: []string{supervisor, "/", "/dev"}},
 		}},
 		{"mps: {enabled: false}", false, map[string]privileges{"plugin": plugin}},
-		{"fake: {enabled: true}", false, map[string]privileges{
+		{"fake: {enabled: true}", true, map[string]privileges{
 			"fake-machine": fakeMachine, "plugin": fakePlugin,
-			"mps": {HostPaths: []string{supervisor, machine}},
+			"mps": {Privileged: true, HostPaths: []string{supervisor, machine, "/dev"}},
 		}},
 		{"{fake: {enabled: true}, mps: {enabled: false}}", false, map[string]privileges{
 			"fake-machine": fakeMachine, "plugin": fakePlugin,

@@ -65,24 +65,21 @@ func TestPolicyReachesThePlugin(t *testing.T) {
 }
 
 // TestMPSFolderIsWhereThePluginLooks: the supervisor's folder is at its path on the
-// host, and what is mounted in it reaches the host where there is real hardware.
+// host, and what is mounted in it reaches the host.
 func TestMPSFolderIsWhereThePluginLooks(t *testing.T) {
 	bidirectional := corev1.MountPropagationBidirectional
-	for _, test := range []struct {
-		values string
-		want   corev1.VolumeMount
-	}{
-		{"", corev1.VolumeMount{Name: "mps", MountPath: "/var/lib/kubelet/plugins/gpu.apportion.dev/mps", MountPropagation: &bidirectional}},
-		{"{driverName: gpu.example.com, kubeletRootDir: /data/kubelet/, fake: {enabled: true}}",
-			corev1.VolumeMount{Name: "mps", MountPath: "/data/kubelet/plugins/gpu.example.com/mps"}},
+	for _, test := range []struct{ values, folder string }{
+		{"", "/var/lib/kubelet/plugins/gpu.apportion.dev/mps"},
+		{"{driverName: gpu.example.com, kubeletRootDir: /data/kubelet/, fake: {enabled: true}}", "/data/kubelet/plugins/gpu.example.com/mps"},
 	} {
+		want := corev1.VolumeMount{Name: "mps", MountPath: test.folder, MountPropagation: &bidirectional}
 		spec := ofPlugin[*appsv1.DaemonSet](t, test.values).Spec.Template.Spec
 		at := slices.IndexFunc(spec.Volumes, func(v corev1.Volume) bool { return v.Name == "mps" })
-		if at < 0 || spec.Volumes[at].HostPath.Path != test.want.MountPath {
+		if at < 0 || spec.Volumes[at].HostPath.Path != test.folder {
 			t.Fatalf("values %q: the folder of MPS is not a volume: %+v", test.values, spec.Volumes)
 		}
 		mps := container(t, test.values, "mps")
-		if diff := cmp.Diff(test.want, mps.VolumeMounts[0]); diff != "" {
+		if diff := cmp.Diff(want, mps.VolumeMounts[0]); diff != "" {
 			t.Errorf("values %q (-want +got):\n%s", test.values, diff)
 		}
 		plugin := container(t, test.values, "plugin")

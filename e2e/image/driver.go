@@ -22,6 +22,16 @@ type program struct {
 	// static links the C library in: the program runs on the host, whose C
 	// library may be another one or none.
 	static bool
+	// library makes a C shared library of it, with the soname given.
+	library string
+}
+
+// path is where the image has the program.
+func (p program) path() string {
+	if p.library != "" {
+		return "/usr/lib/apportion/" + p.name
+	}
+	return "/usr/bin/" + p.name
 }
 
 // apportion-cdi-hook runs on the host as well, but opens the host's NVML and is
@@ -33,8 +43,12 @@ var driverPrograms = []program{
 	{name: "apportion-exporter", pkg: "./cmd/apportion-exporter"},
 	{name: "apportion-webhook", pkg: "./cmd/apportion-webhook"},
 	{name: "apportion", pkg: "./cmd/apportion"},
+	fakeLibrary,
 	{name: "nvidia-cdi-hook", pkg: "github.com/NVIDIA/nvidia-container-toolkit/cmd/nvidia-cdi-hook", static: true},
 }
+
+// fakeLibrary is NVML for fake GPUs, which "apportion fake create" gives to nodes.
+var fakeLibrary = program{name: "libnvidia-ml.so", pkg: "./pkg/fake/libnvidia-ml", library: "libnvidia-ml.so.1"}
 
 // nvmlLibraries are what libnvidia-ml.so.1 needs. The programs open it while
 // they run, from the driver root of the host, and it finds these in the image.
@@ -80,7 +94,7 @@ func buildDriver(ctx context.Context, repoRoot, outDir string, progress io.Write
 			return "", fmt.Errorf("build the driver's image: %w", err)
 		}
 		report(progress, "compiled %s in %s", p.name, time.Since(start).Round(time.Second))
-		spec.Files = append(spec.Files, File{Path: "/usr/bin/" + p.name, Source: output, Mode: 0o755})
+		spec.Files = append(spec.Files, File{Path: p.path(), Source: output, Mode: 0o755})
 	}
 	tarPath = filepath.Join(outDir, "apportion.tar")
 	if err := Write(spec, tarPath); err != nil {
@@ -88,6 +102,11 @@ func buildDriver(ctx context.Context, repoRoot, outDir string, progress io.Write
 	}
 	report(progress, "wrote image %s to %s", DriverName, tarPath)
 	return tarPath, nil
+}
+
+// BuildFakeLibrary compiles NVML for fake GPUs from the repository at repoRoot.
+func BuildFakeLibrary(ctx context.Context, repoRoot, output string) error {
+	return fakeLibrary.compile(ctx, repoRoot, output, nil)
 }
 
 // report writes a line of progress, which nothing depends on.
@@ -100,7 +119,12 @@ func (p program) compile(ctx context.Context, repoRoot, output string, tags []st
 	if p.static {
 		ldflags += " -linkmode=external -extldflags=-static"
 	}
-	args := []string{"build", "-buildvcs=false", "-ldflags=" + ldflags, "-o", output}
+	args := []string{"build", "-buildvcs=false"}
+	if p.library != "" {
+		args = append(args, "-buildmode=c-shared")
+		ldflags += " -extldflags=-Wl,-soname," + p.library
+	}
+	args = append(args, "-ldflags="+ldflags, "-o", output)
 	if len(tags) > 0 {
 		args = append(args, "-tags="+strings.Join(tags, ","))
 	}

@@ -45,6 +45,7 @@ func TestBuildDriver(t *testing.T) {
 		"build -buildvcs=false -ldflags=-s -w -o " + out + "/bin/apportion-exporter -tags=one,two ./cmd/apportion-exporter\n" +
 		"build -buildvcs=false -ldflags=-s -w -o " + out + "/bin/apportion-webhook -tags=one,two ./cmd/apportion-webhook\n" +
 		"build -buildvcs=false -ldflags=-s -w -o " + out + "/bin/apportion -tags=one,two ./cmd/apportion\n" +
+		"build -buildvcs=false -buildmode=c-shared -ldflags=-s -w -extldflags=-Wl,-soname,libnvidia-ml.so.1 -o " + out + "/bin/libnvidia-ml.so -tags=one,two ./pkg/fake/libnvidia-ml\n" +
 		"build -buildvcs=false -ldflags=-s -w -linkmode=external -extldflags=-static -o " + out + "/bin/nvidia-cdi-hook -tags=one,two github.com/NVIDIA/nvidia-container-toolkit/cmd/nvidia-cdi-hook\n"
 	if diff := cmp.Diff(want, string(calls)); diff != "" {
 		t.Errorf("calls of go (-want +got):\n%s", diff)
@@ -58,8 +59,12 @@ func TestBuildDriver(t *testing.T) {
 			t.Errorf("/usr/bin/%s: %+v", name, got)
 		}
 	}
-	if at := slices.Index(order, "/usr/bin"); len(order)-at != 8 {
+	at, after := slices.Index(order, "/usr/bin"), slices.Index(order, "/usr/lib")
+	if after-at != 8 {
 		t.Errorf("/usr/bin has other files than the seven programs: %v", order[at:])
+	}
+	if got := found["/usr/lib/apportion/libnvidia-ml.so"].Content; got != "program of libnvidia-ml.so\n" {
+		t.Errorf("the fake library is %q", got)
 	}
 	if _, ok := found["/bin/sh"]; ok {
 		t.Error("there is a shell in the image")
@@ -71,7 +76,7 @@ func TestBuildDriver(t *testing.T) {
 	if diff := cmp.Diff([]string{"/usr/bin/apportion-kubelet-plugin"}, config.Config.Entrypoint); diff != "" {
 		t.Errorf("entry point (-want +got):\n%s", diff)
 	}
-	for _, line := range []string{"compiling nvidia-cdi-hook (7 of 7)", "wrote image apportion.dev/apportion:dev to " + tarPath} {
+	for _, line := range []string{"compiling nvidia-cdi-hook (8 of 8)", "wrote image apportion.dev/apportion:dev to " + tarPath} {
 		if !strings.Contains(progress.String(), line+"\n") {
 			t.Errorf("progress has no line %q:\n%s", line, progress.String())
 		}

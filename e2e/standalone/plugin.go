@@ -41,7 +41,8 @@ const startPatience = time.Minute
 
 // Options say what to run.
 type Options struct {
-	// Program is the apportion-kubelet-plugin program.
+	// Program is the apportion-kubelet-plugin program. Beside it is libnvidia-ml.so, the
+	// fake machine's NVML.
 	Program string
 	// Parent is the folder in which the plugin's own folder is made; that for
 	// temporary files if empty. Its disk is part of what is measured.
@@ -90,8 +91,8 @@ func startProcess(command *exec.Cmd) (*process, error) {
 	return p, nil
 }
 
-// Start runs the program on a new fake machine, or over a library, and waits until it has published
-// the machine's devices and answers. Stop must be called.
+// Start runs the program on a new fake machine, or over a library, and waits until it
+// has published the devices and answers. Stop must be called.
 func Start(ctx context.Context, o Options) (p *Plugin, err error) {
 	p = &Plugin{options: o}
 	defer func() {
@@ -141,7 +142,10 @@ func (p *Plugin) makeMachine() error {
 	if p.hardware, err = os.MkdirTemp("/dev/shm", "plugin-machine-"); err != nil {
 		return err
 	}
-	p.machine, err = fakegpu.Create(p.hardware, fakegpu.Spec{Node: Node, DriverVersion: p.options.DriverVersion, GPUs: gpus})
+	p.machine, err = fakegpu.Create(p.hardware, fakegpu.Spec{
+		Node: Node, DriverVersion: p.options.DriverVersion, GPUs: gpus,
+		Library: filepath.Join(filepath.Dir(p.options.Program), "libnvidia-ml.so"),
+	})
 	return err
 }
 
@@ -149,15 +153,16 @@ func (p *Plugin) path(name string) string { return filepath.Join(p.dir, name) }
 
 // arguments are the plugin's flags. What listens on a port of the node is off.
 func (p *Plugin) arguments() []string {
-	hardware := "--fake-machine=" + p.hardware
-	if p.options.Library != "" {
-		hardware = "--nvml-library=" + p.options.Library
+	hardware := []string{"--nvml-library=" + p.options.Library}
+	if p.machine != nil {
+		root := p.machine.DriverRoot()
+		hardware = []string{"--nvidia-driver-root=" + root, "--container-driver-root=" + root}
 	}
-	return []string{
-		"--node-name=" + Node, "--driver-name=" + DriverName, hardware, "--cdi-root=" + p.cdi,
-		"--kubelet-plugins-directory-path=" + p.path("plugins"), "--kubelet-registrar-directory-path=" + p.path("registry"),
-		"--cdi-hook-path=", "--limit-hook-path=", "--healthcheck-port=-1", "--metrics-address=", "--kubeconfig=" + p.path("kubeconfig"),
-	}
+	return append(hardware,
+		"--node-name="+Node, "--driver-name="+DriverName, "--cdi-root="+p.cdi,
+		"--kubelet-plugins-directory-path="+p.path("plugins"), "--kubelet-registrar-directory-path="+p.path("registry"),
+		"--cdi-hook-path=", "--limit-hook-path=", "--healthcheck-port=-1", "--metrics-address=", "--kubeconfig="+p.path("kubeconfig"),
+	)
 }
 
 // launch runs the process and waits until its slices are published and it answers.

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 
+	"apportion.dev/apportion/e2e/image"
 	"apportion.dev/apportion/e2e/standalone"
 )
 
@@ -176,6 +177,10 @@ func faultyPlugin(t *testing.T) string {
 	build.Env = append(os.Environ(), "CGO_ENABLED=1")
 	if output, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build the plugin with fault points: %v\n%s", err, output)
+	}
+	// The rig takes the library beside the plugin.
+	if err := image.BuildFakeLibrary(t.Context(), source, filepath.Join(source, "libnvidia-ml.so")); err != nil {
+		t.Fatal(err)
 	}
 	return binary
 }

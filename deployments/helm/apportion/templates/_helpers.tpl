@@ -77,19 +77,48 @@ of 107 bytes, and a longer one would fail only on the node. */}}
 {{- $folder }}
 {{- end }}
 
-{{/* What a container needs for fake GPUs: only their device nodes are made. */}}
-{{- define "apportion.fakeSecurityContext" -}}
-privileged: false
-allowPrivilegeEscalation: false
-readOnlyRootFilesystem: true
-capabilities:
-  drop: [ALL]
-  add: [MKNOD]
-{{- end }}
-
 {{/* Where the fake machine of a node is, on the host and in all containers. */}}
 {{- define "apportion.fakeMachine" -}}
 /var/lib/apportion/fake
+{{- end }}
+
+{{/* The folder on the host under which the NVIDIA driver is installed: a fake machine has
+one of its own. */}}
+{{- define "apportion.hostDriverRoot" -}}
+{{- if .Values.fake.enabled }}{{ include "apportion.fakeMachine" . }}/root{{ else }}{{ .Values.nvidiaDriverRoot }}{{ end }}
+{{- end }}
+
+{{/* The same folder as containers see it. A fake machine is at the same path as on the
+host, as its NVML library reads and writes the machine. */}}
+{{- define "apportion.driverRoot" -}}
+{{- if .Values.fake.enabled }}{{ include "apportion.hostDriverRoot" . }}{{ else }}/driver-root{{ end }}
+{{- end }}
+
+{{/* The mounts of the driver root and of the GPUs' device nodes: a list of the root context
+and whether the container changes GPUs, which for fake ones takes writing to a file. */}}
+{{- define "apportion.driverRootMounts" -}}
+{{- $root := index . 0 -}}
+{{- $fake := $root.Values.fake.enabled -}}
+- name: driver-root
+  mountPath: {{ if $fake }}{{ include "apportion.fakeMachine" $root }}{{ else }}{{ include "apportion.driverRoot" $root }}{{ end }}
+  readOnly: {{ not (and $fake (index . 1)) }}
+  # A driver that is mounted there later is seen.
+  mountPropagation: HostToContainer
+# Not read-only: the container runtime may have to make /dev/mqueue in it.
+- name: dev
+  mountPath: /dev
+{{- end }}
+
+{{/* Their volumes. */}}
+{{- define "apportion.driverRootVolumes" -}}
+- name: driver-root
+  hostPath:
+    path: {{ if .Values.fake.enabled }}{{ include "apportion.fakeMachine" . }}{{ else }}{{ .Values.nvidiaDriverRoot }}{{ end }}
+    type: DirectoryOrCreate
+- name: dev
+  hostPath:
+    path: /dev
+    type: Directory
 {{- end }}
 
 {{/* Makes the fake machine before a pod's containers start. Pods that do so at the same
@@ -110,11 +139,17 @@ time wait for each other, and all but the first leave it as it is. */}}
         fieldRef:
           fieldPath: spec.nodeName
   securityContext:
-    {{- include "apportion.fakeSecurityContext" . | nindent 4 }}
+    # It makes device nodes.
+    privileged: false
+    allowPrivilegeEscalation: false
+    readOnlyRootFilesystem: true
+    capabilities:
+      drop: [ALL]
+      add: [MKNOD]
   terminationMessagePath: /tmp/termination-log
   terminationMessagePolicy: FallbackToLogsOnError
   volumeMounts:
-    - name: fake-machine
+    - name: driver-root
       mountPath: {{ include "apportion.fakeMachine" . }}
 {{- end }}
 
