@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 
@@ -27,6 +28,7 @@ import (
 	"apportion.dev/apportion/pkg/node/cdi"
 	"apportion.dev/apportion/pkg/node/follow"
 	"apportion.dev/apportion/pkg/node/mig"
+	"apportion.dev/apportion/pkg/node/mps"
 	"apportion.dev/apportion/pkg/node/prepare"
 	"apportion.dev/apportion/pkg/node/timeslice"
 	ownershipnode "apportion.dev/apportion/pkg/ownership/node"
@@ -135,8 +137,8 @@ func (d *Driver) reconcile(ctx context.Context) error {
 	d.owners = d.newOwners()
 	d.preparer, err = prepare.New(prepare.Options{
 		Driver: d.config.DriverName, Pool: d.config.NodeName, Dir: d.config.Dir(), BootID: d.config.BootID,
-		Specs: specs, Partitions: mig.New(d.Library), Compute: newCompute(d.config), TimeSlices: timeslice.New(d.config.DriverRoot),
-		LimitHook: d.config.limitHook, Resolve: d.resolve, DriverVersion: d.driverVersion,
+		Specs: specs, Partitions: mig.New(d.Library), Compute: mps.New(filepath.Join(d.config.MPSDir(), mps.SocketName)), TimeSlices: timeslice.New(d.config.DriverRoot),
+		LimitHook: d.config.limitHook, MPSEdits: d.config.mpsEdits, Resolve: d.resolve, DriverVersion: d.driverVersion,
 		Damaged: d.recordDamaged(ctx), Repaired: d.recordRepaired(ctx), Changed: d.owners.Changed, Observe: d.Metrics.observePhase,
 	})
 	if err != nil {

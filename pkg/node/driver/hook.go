@@ -12,6 +12,7 @@ import (
 	"tags.cncf.io/container-device-interface/specs-go"
 
 	"apportion.dev/apportion/internal/atomicfile"
+	"apportion.dev/apportion/pkg/node/mps"
 	"apportion.dev/apportion/pkg/node/prepare"
 )
 
@@ -59,4 +60,9 @@ func (c Config) limitHook(gpu string, limit prepare.MemoryLimit) *specs.Hook {
 		"--soft", strconv.FormatInt(limit.Soft, 10), "--hard", strconv.FormatInt(limit.Hard, 10),
 	}
 	return &specs.Hook{HookName: "createRuntime", Path: c.LimitHookOnHost(), Args: append(args, c.LimitHookArgs...)}
+}
+
+// mpsEdits are what a container needs to use the MPS daemon of the GPU.
+func (c Config) mpsEdits(gpu string, m prepare.MPS) specs.ContainerEdits {
+	return mps.Edits(c.MPSDir(), gpu, m.Percent, mps.PinnedLimit(m.PinnedBytes))
 }

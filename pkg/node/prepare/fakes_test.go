@@ -108,7 +108,7 @@ func (f *fakeCompute) Retain(_ context.Context, keep func(string, types.UID) boo
 	return nil
 }
 
-func (f *fakeCompute) Edits(gpu string, m MPS) specs.ContainerEdits {
+func mpsEdits(gpu string, m MPS) specs.ContainerEdits {
 	return specs.ContainerEdits{Env: []string{fmt.Sprintf("MPS_OF=%s", gpu), fmt.Sprintf("PERCENT=%d", m.Percent)}}
 }
 

@@ -74,10 +74,8 @@ type Compute interface {
 	// Acquire returns when the daemon answers.
 	Acquire(ctx context.Context, gpu string, claim types.UID) error
 	Release(ctx context.Context, gpu string, claim types.UID) error
-	// Retain drops the claims of which keep is false.
+	// Retain drops the claims for which keep is false.
 	Retain(ctx context.Context, keep func(gpu string, claim types.UID) bool) error
-	// Edits are what a container needs to use it.
-	Edits(gpu string, m MPS) specs.ContainerEdits
 }
 
 // TimeSlices sets how long a process may run on a GPU before another one does.
@@ -101,6 +99,8 @@ type Options struct {
 	TimeSlices TimeSlices
 	// LimitHook is the hook that sets a share's memory limit for a container.
 	LimitHook func(gpu string, limit MemoryLimit) *specs.Hook
+	// MPSEdits are what a container needs to use the GPU's MPS daemon.
+	MPSEdits func(gpu string, m MPS) specs.ContainerEdits
 
 	// Resolve says what the device of that name is.
 	Resolve func(device string) (Target, bool)

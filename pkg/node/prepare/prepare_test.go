@@ -133,7 +133,7 @@ func (n *node) start(t *testing.T, dir, boot string) {
 	t.Helper()
 	p, err := New(Options{
 		Driver: "gpu.apportion.dev", Pool: "node-a", Dir: dir, BootID: boot, Specs: n.specs,
-		Partitions: n.mig, Compute: n.mps, TimeSlices: n.slices, LimitHook: limitHook,
+		Partitions: n.mig, Compute: n.mps, TimeSlices: n.slices, LimitHook: limitHook, MPSEdits: mpsEdits,
 		Resolve:       func(device string) (Target, bool) { target, ok := n.targets[device]; return target, ok },
 		DriverVersion: func() string { return n.driver },
 		Damaged:       func(uid types.UID, _ string, _ error) { n.damaged = append(n.damaged, uid) },

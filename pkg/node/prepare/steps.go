@@ -159,7 +159,7 @@ func (p *Preparer) specDevices(r *Record) []cdi.Device {
 func (p *Preparer) edits(d Device) specs.ContainerEdits {
 	var edits specs.ContainerEdits
 	if d.MPS != nil {
-		edits = p.Compute.Edits(d.GPU, *d.MPS)
+		edits = p.MPSEdits(d.GPU, *d.MPS)
 	}
 	if d.MemoryLimit != nil {
 		edits.Hooks = append(edits.Hooks, p.LimitHook(d.GPU, *d.MemoryLimit))
