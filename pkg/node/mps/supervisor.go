@@ -28,7 +28,7 @@ type Options struct {
 	DriverRoot string
 	// Isolate gives each daemon a mount namespace of its own and a tmpfs of
 	// SharedMemoryBytes, which takes CAP_SYS_ADMIN, and mount propagation from Dir to
-	// the host. Without it daemons use Dir as it is, which is enough for fake ones.
+	// the host. Without it daemons use Dir as it is, for tests without root.
 	Isolate           bool
 	SharedMemoryBytes int64
 	// MultiUser has one server work for all users, as root; see the package's
