@@ -33,27 +33,10 @@ type account struct {
 	// holds is how many holds that have not ended it has; ended is when the last did.
 	holds int
 	ended time.Time
-
-	// labels are made when they are needed, of the key, the device and the GPU.
-	labels *labelSet
 }
 
 // nobody says whether it is the GPU's rest.
 func (a *account) nobody() bool { return a.key.owner == ownership.Key{} }
-
-func (a *account) setDevice(d ownership.Device) {
-	if ownership.Equal([]ownership.Owner{{Device: a.device}}, []ownership.Owner{{Device: d}}) {
-		return
-	}
-	a.device, a.labels = d, nil
-}
-
-func (a *account) setGPU(gpu gpumetrics.GPUIdentity) {
-	gpu.Minor = nil
-	if a.gpu != gpu {
-		a.gpu, a.labels = gpu, nil
-	}
-}
 
 // hold is the part of a GPU that somebody holds for some time. An account has
 // several, one after the other, if it ended and came back.
@@ -85,8 +68,6 @@ type charger struct {
 	gpus     map[string]*gpuCharge
 	// changed is when the owners changed last; zero as long as they are not known.
 	changed time.Time
-	// version grows with every account that is made or forgotten.
-	version uint64
 }
 
 func newCharger(retain time.Duration) *charger {
@@ -107,7 +88,6 @@ func (c *charger) account(key accountKey, device ownership.Device) *account {
 	if a == nil {
 		a = &account{key: key, device: device, gpu: gpumetrics.GPUIdentity{UUID: key.gpu}}
 		c.accounts[key] = a
-		c.version++
 	}
 	return a
 }
@@ -147,7 +127,7 @@ func (c *charger) setHolds(g *gpuCharge, order []accountKey, held map[accountKey
 		}
 		if o := held[h.account.key]; o != nil {
 			h.owner = o
-			h.account.setDevice(o.Device)
+			h.account.device = o.Device
 			staying[h.account.key] = true
 			continue
 		}
@@ -273,7 +253,6 @@ func (c *charger) sweep(there map[string]bool, now time.Time) {
 	for key, a := range c.accounts {
 		if a.holds == 0 && now.Sub(a.ended) > c.retain {
 			delete(c.accounts, key)
-			c.version++
 			if g := c.gpus[key.gpu]; g != nil && g.rest == a {
 				g.rest = nil
 			}

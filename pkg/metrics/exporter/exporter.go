@@ -72,18 +72,14 @@ type Exporter struct {
 	generation uint64
 	views      []view
 	charger    *charger
-	layout     *layout
 
 	// errors is the number of the ownership service's errors, verified when the owners
 	// were last known to be right, in nanoseconds since 1970, or 0.
 	errors   atomic.Uint64
 	verified atomic.Int64
 
-	// publishing is held for moments.
-	publishing sync.Mutex
-	current    *frame
-	// spare is a frame of the current one's layout that nobody reads, if there is one.
-	spare *frame
+	// current is what scrapes get.
+	current atomic.Pointer[published]
 }
 
 // view is what is published of a device: values, and who held it when they were read.
@@ -97,8 +93,8 @@ type view struct {
 // New returns an Exporter that publishes nothing but its own state yet.
 func New(o Options) *Exporter {
 	o = o.withDefaults()
-	e := &Exporter{o: o, started: time.Now(), charger: newCharger(o.RetainEnded), layout: &layout{}}
-	e.current = newFrame(e.layout)
+	e := &Exporter{o: o, started: time.Now(), charger: newCharger(o.RetainEnded)}
+	e.current.Store(&published{})
 	return e
 }
 
@@ -139,11 +135,7 @@ func (e *Exporter) Update(sample gpumetrics.Sample) {
 	defer e.mu.Unlock()
 	e.look(sample, usages)
 	e.charge(sample, usages)
-	f := e.frame(e.arrange())
-	e.fill(f)
-	f.taken, f.generation = sample.Time, e.generation
-	f.finish()
-	e.publish(f)
+	e.current.Store(&published{families: e.series(), taken: sample.Time, generation: e.generation})
 }
 
 // look makes the views of a sample.
@@ -199,46 +191,6 @@ func (e *Exporter) charge(sample gpumetrics.Sample, usages []deviceUsage) {
 		}, sample.Time)
 	}
 	e.charger.sweep(there, sample.Time)
-}
-
-// fill writes the values of all that is known into a frame.
-func (e *Exporter) fill(f *frame) {
-	l := f.layout
-	inPartitions := e.inPartitions()
-	for i, s := range l.views {
-		v := &e.views[i]
-		ofOthers := v.device.MeasuredSince.Round(0).Before(v.attribution.aloneSince)
-		for n := range s.fields {
-			if ofOthers && e.o.Fields[n].OverTime {
-				continue // Some of it is of whoever had the device before.
-			}
-			if n < len(v.device.Values) && v.device.Values[n].Present && !(v.device.Kind == gpumetrics.GPU && inPartitions[fieldOfGPU{v.device.UUID, n}]) {
-				f.set(s.fields[n], v.device.Values[n].Number)
-			}
-		}
-		for _, share := range s.shares {
-			if used, ok := v.usage.of(share.containerID); ok {
-				f.set(share.memory, float64(used.bytes))
-				if used.measured {
-					f.set(share.busy, used.busy)
-				}
-			}
-			for _, limit := range share.limits {
-				f.set(limit.series, float64(limit.bytes))
-			}
-		}
-	}
-	for _, s := range l.infos {
-		f.set(s, 1)
-	}
-	for _, a := range l.charged {
-		if a.account.timed {
-			f.set(a.time, a.account.seconds)
-		}
-		if a.account.metered {
-			f.set(a.energy, a.account.joules)
-		}
-	}
 }
 
 type fieldOfGPU struct {

@@ -320,32 +320,6 @@ func TestEveryOwnerHasAnInfoSeries(t *testing.T) {
 	)
 }
 
-func TestSeriesAreMadeAnewOnlyWhenDevicesOrOwnersChange(t *testing.T) {
-	r := newRig(t)
-	made := func() *layout { return r.layout }
-	update := func(seconds float64, devices ...gpumetrics.Device) *layout {
-		r.Update(sample(seconds, devices...))
-		return made()
-	}
-	r.owners(0, whole(0, "a", "a"))
-	first := update(1, gpu(0, values(40, 0)...))
-	if update(2, gpu(0, values(41, 0)...)) != first || update(3, gpu(0, absent, absent, absent, absent)) != first {
-		t.Error("values made series anew")
-	}
-	r.owners(4, whole(0, "a", "a"))
-	if update(5, gpu(0, values(41, 0)...)) != first {
-		t.Error("the same owners made series anew")
-	}
-	r.owners(6, whole(0, "b", "b"))
-	second := update(7, gpu(0, values(41, 0)...))
-	if second == first || update(8, gpu(0, values(41, 0)...)) != second {
-		t.Error("a new owner did not make series anew once")
-	}
-	if update(9, gpu(0, values(41, 0)...), gpu(1, values(41, 0)...)) == second {
-		t.Error("a new device did not make series anew")
-	}
-}
-
 func TestHostileNamesCannotSpoilAScrape(t *testing.T) {
 	r := newRig(t)
 	o := whole(0, "a", "a")

@@ -14,87 +14,34 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-var _ prometheus.TransactionalGatherer = (*Exporter)(nil)
+var _ prometheus.Gatherer = (*Exporter)(nil)
 
-// frame returns a frame to write to, for publish. Both are called with mu held, so by
-// one at a time.
-func (e *Exporter) frame(l *layout) *frame {
-	e.publishing.Lock()
-	defer e.publishing.Unlock()
-	f := e.spare
-	e.spare = nil
-	if f == nil || f.layout != l {
-		return newFrame(l)
+// Gather implements [prometheus.Gatherer]. What it returns is never changed.
+func (e *Exporter) Gather() ([]*dto.MetricFamily, error) {
+	p, now := e.current.Load(), time.Now()
+	families := e.ownFamilies(p, now)
+	if now.Sub(p.taken) <= e.o.MaxSampleAge {
+		families = append(families, p.families...)
 	}
-	clear(f.present)
-	return f
-}
-
-func (e *Exporter) publish(f *frame) {
-	e.publishing.Lock()
-	defer e.publishing.Unlock()
-	before := e.current
-	e.current = f
-	e.reuse(before)
-}
-
-// reuse keeps a frame that nobody reads any more, if it is still of use.
-func (e *Exporter) reuse(f *frame) {
-	if f != e.current && f.readers == 0 && f.layout == e.current.layout {
-		e.spare = f
-	}
-}
-
-// Gather implements [prometheus.TransactionalGatherer]: nothing that it returns is
-// changed before done is called. Nobody waits for a slow reader.
-func (e *Exporter) Gather() (families []*dto.MetricFamily, done func(), err error) {
-	e.publishing.Lock()
-	f := e.current
-	f.readers++
-	e.publishing.Unlock()
-
-	now := time.Now()
-	own := e.ownFamilies(f, now)
-	families = make([]*dto.MetricFamily, 0, len(f.shown)+len(own))
-	if now.Sub(f.taken) <= e.o.MaxSampleAge {
-		families = append(families, f.shown...)
-	}
-	families = append(families, own...)
 	slices.SortFunc(families, func(a, b *dto.MetricFamily) int { return strings.Compare(*a.Name, *b.Name) })
-	return families, func() {
-		e.publishing.Lock()
-		defer e.publishing.Unlock()
-		f.readers--
-		e.reuse(f)
-	}, nil
+	return families, nil
 }
 
 // ownFamilies are the exporter's state at the time of the scrape.
-func (e *Exporter) ownFamilies(f *frame, now time.Time) []*dto.MetricFamily {
+func (e *Exporter) ownFamilies(p *published, now time.Time) []*dto.MetricFamily {
 	verified, taken := e.started, e.started
 	if nanos := e.verified.Load(); nanos != 0 {
 		verified = time.Unix(0, nanos)
 	}
-	if !f.taken.IsZero() {
-		taken = f.taken
+	if !p.taken.IsZero() {
+		taken = p.taken
 	}
 	return []*dto.MetricFamily{
-		ownershipAge.alone(max(now.Sub(verified).Seconds(), 0)),
-		ownershipErrors.alone(float64(e.errors.Load())),
-		ownershipGeneration.alone(float64(f.generation)),
-		sampleAge.alone(max(now.Sub(taken).Seconds(), 0)),
+		ownershipAge.family(ownershipAge.series(nil, max(now.Sub(verified).Seconds(), 0))),
+		ownershipErrors.family(ownershipErrors.series(nil, float64(e.errors.Load()))),
+		ownershipGeneration.family(ownershipGeneration.series(nil, float64(p.generation))),
+		sampleAge.family(sampleAge.series(nil, max(now.Sub(taken).Seconds(), 0))),
 	}
-}
-
-// alone is the metric with one series without labels.
-func (m *metric) alone(value float64) *dto.MetricFamily {
-	series := &dto.Metric{}
-	if m.kind == dto.MetricType_COUNTER {
-		series.Counter = &dto.Counter{Value: &value}
-	} else {
-		series.Gauge = &dto.Gauge{Value: &value}
-	}
-	return &dto.MetricFamily{Name: &m.name, Help: &m.help, Type: m.kind.Enum(), Metric: []*dto.Metric{series}}
 }
 
 // maxScrapes is how many scrapes are answered at a time. Each that lasts holds memory.
@@ -108,7 +55,7 @@ func (e *Exporter) Handler() (http.Handler, error) {
 	if err != nil {
 		return nil, fmt.Errorf("compression of scrapes: %w", err)
 	}
-	return compressed(promhttp.HandlerForTransactional(e, promhttp.HandlerOpts{
+	return compressed(promhttp.HandlerFor(e, promhttp.HandlerOpts{
 		EnableOpenMetrics: true, MaxRequestsInFlight: maxScrapes, DisableCompression: true,
 	})), nil
 }

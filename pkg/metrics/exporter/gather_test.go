@@ -94,7 +94,7 @@ func TestASlowScraperSeesOneMoment(t *testing.T) {
 	r := newRig(t)
 	r.owners(0, whole(0, "a", "a"))
 	r.Update(sample(1, gpu(0, values(40, 0)...)))
-	families, done, err := r.Gather()
+	families, err := r.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +111,6 @@ func TestASlowScraperSeesOneMoment(t *testing.T) {
 	if got := show(); got != before || !strings.Contains(got, "value:40") {
 		t.Errorf("%s, was %s", got, before)
 	}
-	done()
 	r.expect([]string{temperature}, temp("60", ""))
 }
 

@@ -45,9 +45,9 @@ func (c *charger) charge(r *reading, now time.Time) {
 		g.rest = c.account(accountKey{gpu: g.uuid}, ownership.Device{})
 	}
 	g.rest.holds, g.rest.ended = 1, time.Time{}
-	g.rest.setGPU(r.gpu)
+	g.rest.gpu = r.gpu
 	for i := range g.holds {
-		g.holds[i].account.setGPU(r.gpu)
+		g.holds[i].account.gpu = r.gpu
 	}
 	if elapsed := now.Sub(g.timed).Seconds(); elapsed > 0 {
 		g.chargeTime(g.spans(g.timed, now), elapsed, !g.timed.IsZero())

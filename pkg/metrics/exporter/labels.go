@@ -40,7 +40,9 @@ func (l labels) set() labelSet {
 		pairs[i].Name, pairs[i].Value = &names[i], &values[i]
 		set.pairs[i] = &pairs[i]
 		// No value has control characters.
-		sign.WriteString(name + "\x00" + values[i] + "\x00")
+		for _, part := range []string{name, "\x00", values[i], "\x00"} {
+			sign.WriteString(part)
+		}
 	}
 	set.signature = sign.String()
 	return set

@@ -44,11 +44,10 @@ func manualScrape(t *testing.T) []*dto.MetricFamily {
 		r.process(&p, 2, "p", 1, ptr.To(0.5))
 		r.Update(sample(float64(i), a, b, c, p))
 	}
-	families, done, err := r.Gather()
+	families, err := r.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
-	done()
 	return families
 }
 

@@ -9,6 +9,19 @@ type metric struct {
 	help string
 }
 
+// series is a value of the metric.
+func (m *metric) series(labels []*dto.LabelPair, value float64) *dto.Metric {
+	if m.kind == dto.MetricType_COUNTER {
+		return &dto.Metric{Label: labels, Counter: &dto.Counter{Value: &value}}
+	}
+	return &dto.Metric{Label: labels, Gauge: &dto.Gauge{Value: &value}}
+}
+
+// family is the metric with series.
+func (m *metric) family(series ...*dto.Metric) *dto.MetricFamily {
+	return &dto.MetricFamily{Name: &m.name, Help: &m.help, Type: m.kind.Enum(), Metric: series}
+}
+
 var (
 	ownerInfo        = metric{"apportion_device_owner_info", dto.MetricType_GAUGE, "A hold of a claim on a device or a share of it, for each container that uses it by that; always 1."}
 	shareMemoryUsed  = metric{"apportion_share_memory_used_bytes", dto.MetricType_GAUGE, "Memory of the device that the container's processes have, in bytes."}

@@ -64,9 +64,7 @@ func (e *Exporter) Run(ctx context.Context, source inventory.Source, reader Read
 
 // Healthy says why the exporter does not do its work; nil if it does.
 func (e *Exporter) Healthy() error {
-	e.publishing.Lock()
-	taken := e.current.taken
-	e.publishing.Unlock()
+	taken := e.current.Load().taken
 	if taken.IsZero() {
 		taken = e.started
 	}
