@@ -6,13 +6,16 @@ import (
 	"strconv"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"apportion.dev/apportion/pkg/fake/migrules"
 )
 
 // SetMIGMode changes a GPU's MIG mode as an administrator does, under the rules
 // of nvmlDeviceSetMigMode.
 func (m *Machine) SetMIGMode(id string, enable bool) error {
 	return m.changeGPU(id, func(v view) error {
-		activation, ret := v.setMIGMode(enable)
+		// A mode that stays pending is what was asked for.
+		_, ret := v.setMIGMode(enable)
 		switch {
 		case v.product.MIG == nil:
 			return inputErrorf("GPU %s cannot be partitioned: a %s has no MIG", v.uuid, v.product.ProductName)
@@ -22,9 +25,6 @@ func (m *Machine) SetMIGMode(id string, enable bool) error {
 			return fmt.Errorf("GPU %s is in use by processes", v.uuid)
 		case ret != nvml.SUCCESS:
 			return fmt.Errorf("set the MIG mode of GPU %s: %w", v.uuid, ret)
-		case activation != nvml.SUCCESS:
-			// The mode is pending; that is what was asked for.
-			return nil
 		}
 		return nil
 	})
@@ -52,10 +52,10 @@ func (v view) createMIG(profileName string, start int) (string, error) {
 			return "", fmt.Errorf("GPU %s is in use by processes: its MIG mode cannot be turned on", v.uuid)
 		}
 	}
-	var place *placement
+	var place *migrules.Placement
 	if start >= 0 {
-		place = &placement{Start: start, Size: p.Placements.Size}
-		if !allows(p, *place) {
+		place = &migrules.Placement{Start: start, Size: p.Placements.Size}
+		if !migrules.Allows(p, *place) {
 			return "", inputErrorf("a %s cannot start at %d; it can at %v", p.Name, start, p.Placements.Starts)
 		}
 	}
@@ -64,11 +64,11 @@ func (v view) createMIG(profileName string, start int) (string, error) {
 		return "", fmt.Errorf("a %s does not fit on GPU %s beside its other instances: %w", p.Name, v.uuid, ret)
 	}
 	gi, _ := v.instance(giID)
-	i := slices.IndexFunc(computeProfiles(p), func(c computeProfile) bool { return c.Slices == p.Slices })
+	i := slices.IndexFunc(migrules.ComputeProfiles(p), func(c migrules.ComputeProfile) bool { return c.Slices == p.Slices })
 	if i < 0 {
 		return "", fmt.Errorf("the profile %s has no compute instance that fills it", p.Name)
 	}
-	if _, ret := v.addCompute(gi, computeProfiles(p)[i], nil); ret != nvml.SUCCESS {
+	if _, ret := v.addCompute(gi, migrules.ComputeProfiles(p)[i], nil); ret != nvml.SUCCESS {
 		return "", fmt.Errorf("make the compute instance of a %s: %w", p.Name, ret)
 	}
 	return migUUID(v.uuid, *gi, gi.Compute[0]), nil

@@ -3,7 +3,10 @@ package fakegpu
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
+
+	"apportion.dev/apportion/pkg/fake/internal/alive"
 )
 
 // ErrOutOfMemory says that a GPU, or the limit of a cgroup on it, has no room for an
@@ -36,7 +39,7 @@ func (e *OutOfMemoryError) Unwrap() error { return ErrOutOfMemory }
 
 // allocation is memory that a process has, as CUDA's would be.
 type allocation struct {
-	// Holder is the name of the file that the process keeps locked, see holder.
+	// Holder is the name of the file that the process keeps locked, see [alive.Holder].
 	Holder string `json:"holder"`
 	// Cgroups are the process's cgroup and those above it.
 	Cgroups []cgroupID `json:"cgroups"`
@@ -52,18 +55,23 @@ type allocation struct {
 	BusyPercent uint32 `json:"busyPercent,omitempty"`
 }
 
+// allocationDir is the folder with a file for each process that allocates.
+const allocationDir = "allocations"
+
+func (s *state) holderPath(name string) string { return filepath.Join(s.dir, allocationDir, name) }
+
 // alive are the allocations of processes that have not ended. Those of others are
 // free, though nobody has taken them off the list yet.
 func (v view) alive() []allocation {
 	if len(v.Allocations) == 0 {
 		return nil
 	}
-	alive := map[string]bool{}
+	living := map[string]bool{}
 	return slices.DeleteFunc(slices.Clone(v.Allocations), func(a allocation) bool {
-		if _, known := alive[a.Holder]; !known {
-			_, alive[a.Holder] = holderAt(v.state.holderPath(a.Holder))
+		if _, known := living[a.Holder]; !known {
+			_, living[a.Holder] = alive.At(v.state.holderPath(a.Holder))
 		}
-		return !alive[a.Holder]
+		return !living[a.Holder]
 	})
 }
 
@@ -94,7 +102,7 @@ func (v view) seen() []allocation {
 	allocations := v.alive()
 	for i, a := range allocations {
 		if _, known := pids[a.Holder]; !known {
-			pids[a.Holder], _ = holderAt(v.state.holderPath(a.Holder))
+			pids[a.Holder], _ = alive.At(v.state.holderPath(a.Holder))
 		}
 		if pid := pids[a.Holder]; pid != 0 {
 			allocations[i].PID = pid

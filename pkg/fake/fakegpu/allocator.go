@@ -4,7 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
+
+	"apportion.dev/apportion/pkg/fake/internal/alive"
 )
 
 // Allocator allocates memory of a fake GPU, or of one of its MIG devices, as a process
@@ -15,7 +18,7 @@ type Allocator struct {
 	// uuid is the GPU's, migDevice the MIG device's or empty.
 	uuid, migDevice string
 	cgroups         []cgroupID
-	holder          *holder
+	holder          *alive.Holder
 }
 
 // NewAllocator returns an Allocator for a GPU (index, UUID or PCI address) or a MIG
@@ -37,6 +40,16 @@ func (m *Machine) NewAllocator(id, cgroup string) (*Allocator, error) {
 		return nil, fmt.Errorf("allocate memory of %s: %w", a.device(), err)
 	}
 	return a, nil
+}
+
+// newHolder makes this process's file among those of the machine's allocations.
+func (m *Machine) newHolder() (h *alive.Holder, err error) {
+	unlock, err := m.store.lock()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, unlock()) }()
+	return alive.New(filepath.Join(m.store.dir, allocationDir))
 }
 
 // device names the device for people.
@@ -80,7 +93,7 @@ func (a *Allocator) Work(percent uint32) error {
 	}
 	return a.change("keep busy", func(v view) error {
 		for i := range v.Allocations {
-			if v.Allocations[i].Holder == a.holder.name() {
+			if v.Allocations[i].Holder == a.holder.Name() {
 				v.Allocations[i].BusyPercent = 0
 			}
 		}
@@ -90,7 +103,7 @@ func (a *Allocator) Work(percent uint32) error {
 }
 
 func (a *Allocator) add(v view, what allocation) {
-	what.Holder, what.Cgroups, what.PID, what.Name, what.MIGDevice = a.holder.name(), a.cgroups, uint32(os.Getpid()), processName(), a.migDevice
+	what.Holder, what.Cgroups, what.PID, what.Name, what.MIGDevice = a.holder.Name(), a.cgroups, uint32(os.Getpid()), processName(), a.migDevice
 	v.Allocations = append(v.Allocations, what)
 }
 
@@ -114,7 +127,7 @@ func (a *Allocator) change(doing string, change func(view) error) error {
 		return change(v)
 	})
 	// Looking at the allocations, this process looked at its own.
-	return errors.Join(err, a.holder.showPID())
+	return errors.Join(err, a.holder.ShowPID())
 }
 
 func processName() string {
@@ -136,8 +149,8 @@ func (a *Allocator) Close() error {
 		if err := v.settle(); err != nil {
 			return err
 		}
-		v.Allocations = slices.DeleteFunc(v.Allocations, func(other allocation) bool { return other.Holder == a.holder.name() })
+		v.Allocations = slices.DeleteFunc(v.Allocations, func(other allocation) bool { return other.Holder == a.holder.Name() })
 		return nil
 	})
-	return errors.Join(err, a.holder.close())
+	return errors.Join(err, a.holder.Close())
 }

@@ -4,6 +4,8 @@ import (
 	"strings"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"apportion.dev/apportion/pkg/fake/internal/chassis"
 )
 
 // device is the handle of a GPU. Two handles of the same GPU are equal. It holds
@@ -78,11 +80,11 @@ func (d device) GetIndex() (int, nvml.Return) {
 }
 
 func (d device) GetMinorNumber() (int, nvml.Return) {
-	return get(d, "GetMinorNumber", func(v view) int { return v.slot.number })
+	return get(d, "GetMinorNumber", func(v view) int { return v.slot.Number })
 }
 
 func (d device) GetSerial() (string, nvml.Return) {
-	return get(d, "GetSerial", func(v view) string { return gpuSerial(v.state.Node, v.Slot, v.product.Name) })
+	return get(d, "GetSerial", func(v view) string { return chassis.Serial(v.state.Node, v.Slot, v.product.Name) })
 }
 
 func (d device) GetBoardPartNumber() (string, nvml.Return) {
@@ -90,7 +92,7 @@ func (d device) GetBoardPartNumber() (string, nvml.Return) {
 }
 
 func (d device) GetBoardId() (uint32, nvml.Return) {
-	return get(d, "GetBoardId", func(v view) uint32 { return v.slot.bus() << 8 })
+	return get(d, "GetBoardId", func(v view) uint32 { return v.slot.Bus() << 8 })
 }
 
 func (d device) GetVbiosVersion() (string, nvml.Return) {
@@ -113,13 +115,13 @@ func (d device) GetNumaNodeId() (int, nvml.Return) {
 
 func (d device) GetPciInfo() (nvml.PciInfo, nvml.Return) {
 	return get(d, "GetPciInfo", func(v view) nvml.PciInfo {
-		return pciInfo(v.slot.bus(), v.product.PCI.DeviceID, v.product.PCI.SubsystemID)
+		return pciInfo(v.slot.Bus(), v.product.PCI.DeviceID, v.product.PCI.SubsystemID)
 	})
 }
 
 func (d device) GetPciInfoExt() (nvml.PciInfoExt, nvml.Return) {
 	return get(d, "GetPciInfoExt", func(v view) nvml.PciInfoExt {
-		info := pciInfo(v.slot.bus(), v.product.PCI.DeviceID, v.product.PCI.SubsystemID)
+		info := pciInfo(v.slot.Bus(), v.product.PCI.DeviceID, v.product.PCI.SubsystemID)
 		return nvml.PciInfoExt{
 			Domain: info.Domain, Bus: info.Bus, Device: info.Device, PciDeviceId: info.PciDeviceId,
 			PciSubSystemId: info.PciSubSystemId, BaseClass: 0x03, SubClass: 0x02, BusId: info.BusId,
@@ -131,7 +133,7 @@ func (d device) GetPciInfoExt() (nvml.PciInfoExt, nvml.Return) {
 // in NVML's two spellings.
 func pciInfo(bus, deviceID, subsystemID uint32) nvml.PciInfo {
 	info := nvml.PciInfo{Bus: bus, PciDeviceId: deviceID, PciSubSystemId: subsystemID}
-	address := strings.ToUpper(pciAddress(bus))
+	address := strings.ToUpper(chassis.PCIAddress(bus))
 	copyChars(info.BusIdLegacy[:], address)
 	copyChars(info.BusId[:], "0000"+address)
 	return info

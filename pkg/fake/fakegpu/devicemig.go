@@ -1,15 +1,20 @@
 package fakegpu
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	"github.com/google/uuid"
+
+	"apportion.dev/apportion/pkg/fake/internal/chassis"
+	"apportion.dev/apportion/pkg/fake/migrules"
 )
 
 // migDevices are the MIG devices of a GPU: one for each compute instance, by
 // where they lie.
 func (v view) migDevices() []migView {
-	instances := slices.SortedFunc(slices.Values(v.Instances), func(a, b gpuInstance) int {
+	instances := slices.SortedFunc(slices.Values(v.Instances), func(a, b migrules.Instance) int {
 		return a.Placement.Start - b.Placement.Start
 	})
 	var devices []migView
@@ -18,11 +23,11 @@ func (v view) migDevices() []migView {
 		if !ok {
 			continue
 		}
-		compute := slices.SortedFunc(slices.Values(gi.Compute), func(a, b computeInstance) int {
+		compute := slices.SortedFunc(slices.Values(gi.Compute), func(a, b migrules.ComputeInstance) int {
 			return a.Placement.Start - b.Placement.Start
 		})
 		for _, ci := range compute {
-			c, ok := findComputeProfile(profile, ci.Profile)
+			c, ok := migrules.FindComputeProfile(profile, ci.Profile)
 			if !ok {
 				continue
 			}
@@ -202,7 +207,7 @@ func (d device) GetGpuInstanceRemainingCapacity(info *nvml.GpuInstanceProfileInf
 	if ret != nvml.SUCCESS {
 		return 0, ret
 	}
-	return remaining(v.product, v.Instances, p), ret
+	return migrules.Remaining(v.product, v.Instances, p), ret
 }
 
 // CreateGpuInstance makes an instance at the last place where one fits.
@@ -216,10 +221,10 @@ func (d device) CreateGpuInstanceWithPlacement(info *nvml.GpuInstanceProfileInfo
 	if place == nil {
 		return nil, nvml.ERROR_INVALID_ARGUMENT
 	}
-	return d.createGPUInstance("CreateGpuInstanceWithPlacement", info, &placement{Start: int(place.Start), Size: int(place.Size)})
+	return d.createGPUInstance("CreateGpuInstanceWithPlacement", info, &migrules.Placement{Start: int(place.Start), Size: int(place.Size)})
 }
 
-func (d device) createGPUInstance(call string, info *nvml.GpuInstanceProfileInfo, place *placement) (nvml.GpuInstance, nvml.Return) {
+func (d device) createGPUInstance(call string, info *nvml.GpuInstanceProfileInfo, place *migrules.Placement) (nvml.GpuInstance, nvml.Return) {
 	var id int
 	ret := d.change(call, func(v view) nvml.Return {
 		p, ret := v.namedProfile(info)
@@ -236,26 +241,26 @@ func (d device) createGPUInstance(call string, info *nvml.GpuInstanceProfileInfo
 }
 
 // addInstance makes a GPU instance, at the last free place if none is given.
-func (v view) addInstance(p *Profile, place *placement) (int, nvml.Return) {
+func (v view) addInstance(p *Profile, place *migrules.Placement) (int, nvml.Return) {
 	if !v.MIGEnabled {
 		return 0, nvml.ERROR_NOT_SUPPORTED
 	}
 	if place == nil {
-		free := freePlacements(v.product, v.Instances, p)
+		free := migrules.FreePlacements(v.product, v.Instances, p)
 		if len(free) == 0 {
 			return 0, nvml.ERROR_INSUFFICIENT_RESOURCES
 		}
 		place = &free[len(free)-1]
 	}
-	if !allows(p, *place) {
+	if !migrules.Allows(p, *place) {
 		return 0, nvml.ERROR_INVALID_ARGUMENT
 	}
-	if !fits(v.product, v.Instances, p, *place) {
+	if !migrules.Fits(v.product, v.Instances, p, *place) {
 		return 0, nvml.ERROR_INSUFFICIENT_RESOURCES
 	}
-	gi := gpuInstance{ID: instanceID(v.product.MIG, *place), Profile: p.ID, Placement: *place}
+	gi := migrules.Instance{ID: migrules.InstanceID(v.product.MIG, *place), Profile: p.ID, Placement: *place}
 	v.Instances = append(v.Instances, gi)
-	slices.SortFunc(v.Instances, func(a, b gpuInstance) int { return a.Placement.Start - b.Placement.Start })
+	slices.SortFunc(v.Instances, func(a, b migrules.Instance) int { return a.Placement.Start - b.Placement.Start })
 	v.state.addMIGEvent(v.uuid)
 	return gi.ID, nvml.SUCCESS
 }
@@ -289,4 +294,11 @@ func (d device) GetGpuInstanceById(id int) (nvml.GpuInstance, nvml.Return) {
 		return nil, nvml.ERROR_NOT_FOUND
 	}
 	return d.gpuInstance(id), ret
+}
+
+// migUUID is the UUID of the MIG device of a compute instance. As with the real
+// driver, the same partition made again has the same UUID.
+func migUUID(gpu string, gi migrules.Instance, ci migrules.ComputeInstance) string {
+	name := fmt.Appendf(nil, "mig/%s/%d/%d/%d/%d/%d", gpu, gi.ID, gi.Profile, gi.Placement.Start, ci.ID, ci.Profile)
+	return "MIG-" + uuid.NewSHA1(chassis.Identities, name).String()
 }

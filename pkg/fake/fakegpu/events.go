@@ -8,6 +8,8 @@ import (
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/fsnotify/fsnotify"
+
+	"apportion.dev/apportion/pkg/fake/internal/notsupported"
 )
 
 // recheckPeriod is how often a waiting set looks at the machine although nothing
@@ -37,7 +39,7 @@ func newEventSet(l *library, last uint64) (*eventSet, error) {
 		return nil, errors.Join(fmt.Errorf("watch the fake machine: %w", err), watcher.Close())
 	}
 	return &eventSet{
-		EventSet: unsupportedEventSet, lib: l, watcher: watcher, freed: make(chan struct{}),
+		EventSet: notsupported.EventSet, lib: l, watcher: watcher, freed: make(chan struct{}),
 		types: map[string]uint64{}, last: last,
 	}, nil
 }

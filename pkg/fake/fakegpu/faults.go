@@ -6,13 +6,12 @@ import (
 	"strings"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"apportion.dev/apportion/pkg/fake/internal/chassis"
 )
 
-// XIDs that the package raises itself.
-const (
-	// XIDFallenOffBus is raised for a GPU that is lost.
-	XIDFallenOffBus = 79
-)
+// XIDFallenOffBus is the XID that is raised for a GPU that is lost.
+const XIDFallenOffBus = 79
 
 // changeGPU changes one GPU, named by index, UUID or PCI address.
 func (m *Machine) changeGPU(id string, change func(view) error) error {
@@ -45,7 +44,7 @@ func (m *Machine) AddGPU(product string, slotNumber int) (uuid string, err error
 			return err
 		}
 		*g = gpu{Slot: g.Slot, Product: name}
-		uuid = gpuUUID(st.Node, g.Slot, name)
+		uuid = chassis.GPUUUID(st.Node, g.Slot, name)
 		if err := st.view(g).resetMeter(); err != nil {
 			return err
 		}

@@ -5,6 +5,9 @@ import (
 	"slices"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"apportion.dev/apportion/pkg/fake/internal/notsupported"
+	"apportion.dev/apportion/pkg/fake/migrules"
 )
 
 // gpuInstanceHandle is the handle of a GPU instance.
@@ -15,7 +18,7 @@ type gpuInstanceHandle struct {
 }
 
 func (d device) gpuInstance(id int) gpuInstanceHandle {
-	return gpuInstanceHandle{GpuInstance: unsupportedGPUInstance, device: d, id: id}
+	return gpuInstanceHandle{GpuInstance: notsupported.GPUInstance, device: d, id: id}
 }
 
 // computeInstanceHandle is the handle of a compute instance.
@@ -26,7 +29,7 @@ type computeInstanceHandle struct {
 }
 
 func (h gpuInstanceHandle) computeInstance(id int) computeInstanceHandle {
-	return computeInstanceHandle{ComputeInstance: unsupportedComputeInstance, gi: h, id: id}
+	return computeInstanceHandle{ComputeInstance: notsupported.ComputeInstance, gi: h, id: id}
 }
 
 // returnOf is the code that stands for the error of a change.
@@ -42,7 +45,7 @@ func returnOf(err error) nvml.Return {
 }
 
 // read gives the instance as it is now, with its profile.
-func (h gpuInstanceHandle) read(call string) (*gpuInstance, *Profile, nvml.Return) {
+func (h gpuInstanceHandle) read(call string) (*migrules.Instance, *Profile, nvml.Return) {
 	v, ret := h.device.read(call)
 	if ret != nvml.SUCCESS {
 		return nil, nil, ret
@@ -50,7 +53,7 @@ func (h gpuInstanceHandle) read(call string) (*gpuInstance, *Profile, nvml.Retur
 	return v.instanceAndProfile(h.id)
 }
 
-func (v view) instanceAndProfile(id int) (*gpuInstance, *Profile, nvml.Return) {
+func (v view) instanceAndProfile(id int) (*migrules.Instance, *Profile, nvml.Return) {
 	gi, ok := v.instance(id)
 	if !ok {
 		return nil, nil, nvml.ERROR_NOT_FOUND
@@ -87,7 +90,7 @@ func (v view) removeInstance(id int) nvml.Return {
 	case len(gi.Compute) > 0:
 		return nvml.ERROR_IN_USE
 	}
-	v.Instances = slices.DeleteFunc(v.Instances, func(gi gpuInstance) bool { return gi.ID == id })
+	v.Instances = slices.DeleteFunc(v.Instances, func(gi migrules.Instance) bool { return gi.ID == id })
 	v.state.addMIGEvent(v.uuid)
 	return nvml.SUCCESS
 }
@@ -105,7 +108,7 @@ func (h gpuInstanceHandle) GetComputeInstanceProfileInfo(index, engine int) (nvm
 	case engine != nvml.COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED:
 		return nvml.ComputeInstanceProfileInfo{}, nvml.ERROR_NOT_SUPPORTED
 	}
-	c, ok := findComputeProfile(p, index)
+	c, ok := migrules.FindComputeProfile(p, index)
 	if !ok {
 		return nvml.ComputeInstanceProfileInfo{}, nvml.ERROR_NOT_SUPPORTED
 	}
@@ -118,21 +121,21 @@ func (h gpuInstanceHandle) GetComputeInstanceProfileInfo(index, engine int) (nvm
 }
 
 // namedComputeProfile is the profile that the caller's structure names.
-func namedComputeProfile(p *Profile, info *nvml.ComputeInstanceProfileInfo) (computeProfile, nvml.Return) {
+func namedComputeProfile(p *Profile, info *nvml.ComputeInstanceProfileInfo) (migrules.ComputeProfile, nvml.Return) {
 	if info == nil {
-		return computeProfile{}, nvml.ERROR_INVALID_ARGUMENT
+		return migrules.ComputeProfile{}, nvml.ERROR_INVALID_ARGUMENT
 	}
-	c, ok := findComputeProfile(p, int(info.Id))
+	c, ok := migrules.FindComputeProfile(p, int(info.Id))
 	if !ok {
-		return computeProfile{}, nvml.ERROR_NOT_SUPPORTED
+		return migrules.ComputeProfile{}, nvml.ERROR_NOT_SUPPORTED
 	}
 	return c, nvml.SUCCESS
 }
 
-func (h gpuInstanceHandle) readComputeProfile(call string, info *nvml.ComputeInstanceProfileInfo) (*gpuInstance, computeProfile, nvml.Return) {
+func (h gpuInstanceHandle) readComputeProfile(call string, info *nvml.ComputeInstanceProfileInfo) (*migrules.Instance, migrules.ComputeProfile, nvml.Return) {
 	gi, p, ret := h.read(call)
 	if ret != nvml.SUCCESS {
-		return nil, computeProfile{}, ret
+		return nil, migrules.ComputeProfile{}, ret
 	}
 	c, ret := namedComputeProfile(p, info)
 	return gi, c, ret
@@ -155,7 +158,7 @@ func (h gpuInstanceHandle) GetComputeInstanceRemainingCapacity(info *nvml.Comput
 	if ret != nvml.SUCCESS {
 		return 0, ret
 	}
-	return len(c.freeComputePlacements(gi.Compute)), ret
+	return len(c.FreePlacements(gi.Compute)), ret
 }
 
 // CreateComputeInstance makes an instance at the first place where one fits.
@@ -169,10 +172,10 @@ func (h gpuInstanceHandle) CreateComputeInstanceWithPlacement(info *nvml.Compute
 	if place == nil {
 		return nil, nvml.ERROR_INVALID_ARGUMENT
 	}
-	return h.createCompute("CreateComputeInstanceWithPlacement", info, &placement{Start: int(place.Start), Size: int(place.Size)})
+	return h.createCompute("CreateComputeInstanceWithPlacement", info, &migrules.Placement{Start: int(place.Start), Size: int(place.Size)})
 }
 
-func (h gpuInstanceHandle) createCompute(call string, info *nvml.ComputeInstanceProfileInfo, place *placement) (nvml.ComputeInstance, nvml.Return) {
+func (h gpuInstanceHandle) createCompute(call string, info *nvml.ComputeInstanceProfileInfo, place *migrules.Placement) (nvml.ComputeInstance, nvml.Return) {
 	var id int
 	ret := h.device.change(call, func(v view) nvml.Return {
 		gi, p, ret := v.instanceAndProfile(h.id)
@@ -193,8 +196,8 @@ func (h gpuInstanceHandle) createCompute(call string, info *nvml.ComputeInstance
 }
 
 // addCompute makes a compute instance, at the first free place if none is given.
-func (v view) addCompute(gi *gpuInstance, c computeProfile, place *placement) (int, nvml.Return) {
-	free := c.freeComputePlacements(gi.Compute)
+func (v view) addCompute(gi *migrules.Instance, c migrules.ComputeProfile, place *migrules.Placement) (int, nvml.Return) {
+	free := c.FreePlacements(gi.Compute)
 	switch {
 	case place == nil && len(free) == 0:
 		return 0, nvml.ERROR_INSUFFICIENT_RESOURCES
@@ -207,12 +210,12 @@ func (v view) addCompute(gi *gpuInstance, c computeProfile, place *placement) (i
 	}
 	id := 0
 	for {
-		if _, taken := gi.computeInstance(id); !taken {
+		if _, taken := gi.ComputeInstance(id); !taken {
 			break
 		}
 		id++
 	}
-	gi.Compute = append(gi.Compute, computeInstance{ID: id, Profile: c.ID, Placement: *place})
+	gi.Compute = append(gi.Compute, migrules.ComputeInstance{ID: id, Profile: c.ID, Placement: *place})
 	v.state.addMIGEvent(v.uuid)
 	return id, nvml.SUCCESS
 }
@@ -236,7 +239,7 @@ func (h gpuInstanceHandle) GetComputeInstanceById(id int) (nvml.ComputeInstance,
 	if ret != nvml.SUCCESS {
 		return nil, ret
 	}
-	if _, ok := gi.computeInstance(id); !ok {
+	if _, ok := gi.ComputeInstance(id); !ok {
 		return nil, nvml.ERROR_NOT_FOUND
 	}
 	return h.computeInstance(id), ret
@@ -247,7 +250,7 @@ func (h computeInstanceHandle) GetInfo() (nvml.ComputeInstanceInfo, nvml.Return)
 	if ret != nvml.SUCCESS {
 		return nvml.ComputeInstanceInfo{}, ret
 	}
-	ci, ok := gi.computeInstance(h.id)
+	ci, ok := gi.ComputeInstance(h.id)
 	if !ok {
 		return nvml.ComputeInstanceInfo{}, nvml.ERROR_NOT_FOUND
 	}
@@ -270,7 +273,7 @@ func (v view) removeCompute(giID, id int) nvml.Return {
 	if !ok {
 		return nvml.ERROR_NOT_FOUND
 	}
-	ci, ok := gi.computeInstance(id)
+	ci, ok := gi.ComputeInstance(id)
 	if !ok {
 		return nvml.ERROR_NOT_FOUND
 	}
@@ -278,7 +281,7 @@ func (v view) removeCompute(giID, id int) nvml.Return {
 	if slices.ContainsFunc(v.running(), func(p Process) bool { return p.MIGDevice == uuid }) {
 		return nvml.ERROR_IN_USE
 	}
-	gi.Compute = slices.DeleteFunc(gi.Compute, func(ci computeInstance) bool { return ci.ID == id })
+	gi.Compute = slices.DeleteFunc(gi.Compute, func(ci migrules.ComputeInstance) bool { return ci.ID == id })
 	v.state.addMIGEvent(v.uuid)
 	return nvml.SUCCESS
 }

@@ -8,6 +8,10 @@ import (
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/NVIDIA/go-nvml/pkg/nvml/mock"
+
+	"apportion.dev/apportion/pkg/fake/fakeroot"
+	"apportion.dev/apportion/pkg/fake/internal/chassis"
+	"apportion.dev/apportion/pkg/fake/internal/notsupported"
 )
 
 // library is a machine's libnvidia-ml.
@@ -28,7 +32,7 @@ var (
 )
 
 func newLibrary(m *Machine) *library {
-	return &library{Interface: unsupportedInterface, machine: m}
+	return &library{Interface: notsupported.Interface, machine: m}
 }
 
 // Init loads the library.
@@ -72,7 +76,7 @@ func (l *library) LookupSymbol(symbol string) error {
 	if err != nil {
 		return err
 	}
-	if !strings.HasPrefix(symbol, "nvml") || unfakeable[symbol] || !st.hasSymbol(symbol) {
+	if !strings.HasPrefix(symbol, "nvml") || notsupported.Unfakeable[symbol] || !st.hasSymbol(symbol) {
 		return fmt.Errorf("undefined symbol: %s", symbol)
 	}
 	return nil
@@ -114,7 +118,7 @@ func (l *library) SystemGetNVMLVersion() (string, nvml.Return) {
 	if ret != nvml.SUCCESS {
 		return "", ret
 	}
-	return nvmlVersion(st.DriverVersion), ret
+	return fakeroot.NVMLVersion(st.DriverVersion), ret
 }
 
 // SystemGetCudaDriverVersion gives 1000*major + 10*minor.
@@ -123,7 +127,7 @@ func (l *library) SystemGetCudaDriverVersion() (int, nvml.Return) {
 	if ret != nvml.SUCCESS {
 		return 0, ret
 	}
-	return cudaVersion(st.DriverVersion), ret
+	return fakeroot.CUDAVersion(st.DriverVersion), ret
 }
 
 // SystemGetCudaDriverVersion_v2 is SystemGetCudaDriverVersion.
@@ -132,7 +136,7 @@ func (l *library) SystemGetCudaDriverVersion_v2() (int, nvml.Return) {
 	if ret != nvml.SUCCESS {
 		return 0, ret
 	}
-	return cudaVersion(st.DriverVersion), ret
+	return fakeroot.CUDAVersion(st.DriverVersion), ret
 }
 
 // SystemGetProcessName gives the name of a process that uses a GPU.
@@ -164,7 +168,7 @@ func (l *library) DeviceGetCount() (int, nvml.Return) {
 }
 
 func (l *library) device(uuid string) device {
-	return device{Device: unsupportedDevice, lib: l, uuid: uuid}
+	return device{Device: notsupported.Device, lib: l, uuid: uuid}
 }
 
 // DeviceGetHandleByIndex gives the GPUs by PCI address. A lost GPU keeps its
@@ -228,7 +232,7 @@ func (l *library) DeviceGetHandleByPciBusId(busID string) (nvml.Device, nvml.Ret
 	}
 	busID = strings.ToLower(busID)
 	for _, v := range st.present() {
-		address := v.slot.pciBusID()
+		address := v.slot.PCIBusID()
 		if busID == address || busID == "0000"+address || busID == strings.TrimPrefix(address, "0000:") {
 			return l.device(v.uuid), ret
 		}
@@ -243,7 +247,7 @@ func (l *library) DeviceGetHandleBySerial(serial string) (nvml.Device, nvml.Retu
 		return nil, ret
 	}
 	for _, v := range st.present() {
-		if gpuSerial(st.Node, v.Slot, v.product.Name) == serial {
+		if chassis.Serial(st.Node, v.Slot, v.product.Name) == serial {
 			return l.device(v.uuid), ret
 		}
 	}

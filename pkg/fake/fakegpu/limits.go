@@ -5,12 +5,12 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
+	"apportion.dev/apportion/pkg/fake/fakeroot"
 	gpufacts "apportion.dev/apportion/pkg/gpu"
 )
 
@@ -78,7 +78,7 @@ func (s *state) hasSymbol(symbol string) bool {
 	if slices.Contains(s.MissingSymbols, symbol) {
 		return false
 	}
-	branch := driverBranch(s.DriverVersion)
+	branch := fakeroot.Branch(s.DriverVersion)
 	switch {
 	case slices.Contains(limitSymbols, symbol):
 		return branch >= gpufacts.MemoryLimitsSince
@@ -86,16 +86,6 @@ func (s *state) hasSymbol(symbol string) bool {
 		return branch >= gpmSince
 	}
 	return true
-}
-
-// driverBranch is the first number of a driver's version, 0 without a driver.
-func driverBranch(version string) int {
-	number, _, _ := strings.Cut(version, ".")
-	branch, err := strconv.Atoi(number)
-	if err != nil {
-		return 0
-	}
-	return branch
 }
 
 // limitOf returns the limit of a cgroup.

@@ -6,12 +6,14 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"sync"
 	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"apportion.dev/apportion/pkg/fake/fakeroot"
+	"apportion.dev/apportion/pkg/fake/internal/chassis"
 )
 
 // DefaultDriverVersion is the driver of a machine whose Spec names none.
@@ -86,7 +88,7 @@ func Create(dir string, spec Spec) (machine *Machine, err error) {
 		return nil, err
 	}
 	if spec.Library != "" {
-		if err := m.keepLibrary(spec.Library); err != nil {
+		if err := fakeroot.KeepLibrary(m.store.dir, spec.Library); err != nil {
 			return nil, err
 		}
 	}
@@ -121,7 +123,7 @@ func (s Spec) state() (*state, error) {
 	}
 	st := &state{
 		Format: stateFormat, Generation: 1, Node: s.Node, DriverVersion: version,
-		CreatedSeconds: time.Now().Unix(), Bays: baysFor(len(s.GPUs)), GPUs: []gpu{},
+		CreatedSeconds: time.Now().Unix(), Bays: chassis.BaysFor(len(s.GPUs)), GPUs: []gpu{},
 	}
 	for i, name := range s.GPUs {
 		if _, err := LookupProduct(name); err != nil {
@@ -161,18 +163,25 @@ func (m *Machine) DriverRoot() string { return m.root.Dir }
 
 // SysFS is the machine's sysfs, what a real one has under /sys.
 func (m *Machine) SysFS() fs.ReadLinkFS {
-	return dirFS{dir: filepath.Join(m.root.Dir, "sys")}
+	// os.DirFS documents that its result reads links.
+	return os.DirFS(filepath.Join(m.root.Dir, "sys")).(fs.ReadLinkFS)
 }
 
-// dirFS is os.DirFS with its ReadLink visible in the type.
-type dirFS struct{ dir string }
+// noDriver is what users write for a machine without a driver.
+const noDriver = "none"
 
-func (d dirFS) Open(name string) (fs.File, error)          { return os.DirFS(d.dir).Open(name) }
-func (d dirFS) ReadFile(name string) ([]byte, error)       { return fs.ReadFile(os.DirFS(d.dir), name) }
-func (d dirFS) ReadDir(name string) ([]fs.DirEntry, error) { return fs.ReadDir(os.DirFS(d.dir), name) }
-func (d dirFS) Stat(name string) (fs.FileInfo, error)      { return fs.Stat(os.DirFS(d.dir), name) }
-func (d dirFS) Lstat(name string) (fs.FileInfo, error)     { return fs.Lstat(os.DirFS(d.dir), name) }
-func (d dirFS) ReadLink(name string) (string, error)       { return fs.ReadLink(os.DirFS(d.dir), name) }
+var driverVersionPattern = regexp.MustCompile(`^[0-9]{3,4}(\.[0-9]{2,3}){1,2}$`)
+
+// parseDriverVersion gives the version as the state holds it: empty for "none".
+func parseDriverVersion(version string) (string, error) {
+	if version == noDriver {
+		return "", nil
+	}
+	if !driverVersionPattern.MatchString(version) {
+		return "", inputErrorf("%q is no driver version; write it as in 580.95.05, or %q for no driver", version, noDriver)
+	}
+	return version, nil
+}
 
 // update changes the machine. Under the lock, what the new state adds to the
 // driver root is put there first and what it drops is removed last, so whoever

@@ -128,32 +128,6 @@ func TestInstancesWithoutPlacement(t *testing.T) {
 	}
 }
 
-// The ids are those that drivers were seen to give.
-func TestInstanceIDs(t *testing.T) {
-	for _, test := range []struct {
-		product string
-		place   placement
-		want    int
-	}{
-		{"a100-sxm4-40gb", placement{0, 8}, 0},
-		{"a100-sxm4-40gb", placement{0, 4}, 1},
-		{"a100-sxm4-40gb", placement{4, 4}, 2},
-		{"a100-sxm4-40gb", placement{0, 2}, 3},
-		{"a100-sxm4-40gb", placement{4, 2}, 5},
-		{"a100-sxm4-40gb", placement{0, 1}, 7},
-		{"a100-sxm4-40gb", placement{6, 1}, 13},
-		{"a30", placement{0, 4}, 0},
-		{"a30", placement{2, 2}, 2},
-		{"a30", placement{3, 1}, 6},
-	} {
-		p, err := LookupProduct(test.product)
-		must(t, err)
-		if got := instanceID(p.MIG, test.place); got != test.want {
-			t.Errorf("%s %+v has id %d, want %d", test.product, test.place, got, test.want)
-		}
-	}
-}
-
 func TestLifeOfAPartition(t *testing.T) {
 	m, lib, d := migGPU(t, "h100-sxm5-80gb:2")
 	gi := succeed[nvml.GpuInstance](t)(d.CreateGpuInstanceWithPlacement(
@@ -250,25 +224,6 @@ func TestComputeInstancesShareAGPUInstance(t *testing.T) {
 }
 
 // The expected placements are those of the MIG user guide.
-func TestComputePlacements(t *testing.T) {
-	want := map[int]map[int][]int{
-		1: {1: {0}},
-		2: {1: {0, 1}, 2: {0}},
-		3: {1: {0, 1, 2}, 2: {0}, 3: {0}},
-		4: {1: {0, 1, 2, 3}, 2: {0, 2}, 4: {0}},
-		7: {1: {0, 1, 2, 3, 4, 5, 6}, 2: {0, 2, 4}, 3: {0, 4}, 4: {0}, 7: {0}},
-	}
-	for slices, profiles := range want {
-		got := map[int][]int{}
-		for _, c := range computeProfiles(&Profile{Slices: slices, Multiprocessors: 14 * slices}) {
-			got[c.Slices] = c.Starts
-		}
-		if diff := cmp.Diff(profiles, got); diff != "" {
-			t.Errorf("%dg: %s", slices, diff)
-		}
-	}
-}
-
 func TestMIGMode(t *testing.T) {
 	busy := Load{Processes: []Process{{PID: 1}}}
 	tests := []struct {

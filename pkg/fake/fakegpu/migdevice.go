@@ -2,15 +2,18 @@ package fakegpu
 
 import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"apportion.dev/apportion/pkg/fake/internal/notsupported"
+	"apportion.dev/apportion/pkg/fake/migrules"
 )
 
 // migView is one MIG device of a state: a compute instance in its GPU instance.
 type migView struct {
 	view
-	gi      gpuInstance
-	ci      computeInstance
+	gi      migrules.Instance
+	ci      migrules.ComputeInstance
 	profile *Profile
-	compute computeProfile
+	compute migrules.ComputeProfile
 	uuid    string
 	index   int
 }
@@ -23,7 +26,7 @@ type migDevice struct {
 }
 
 func (l *library) migDevice(parent, uuid string) migDevice {
-	return migDevice{Device: unsupportedDevice, parent: l.device(parent), uuid: uuid}
+	return migDevice{Device: notsupported.Device, parent: l.device(parent), uuid: uuid}
 }
 
 // read is the start of every call on the MIG device. One that was destroyed is

@@ -74,7 +74,7 @@ func (d device) GetNvLinkRemotePciInfo(link int) (nvml.PciInfo, nvml.Return) {
 	// Several links may go to one peer.
 	peers := v.nvlinkPeers()
 	peer := peers[link%len(peers)]
-	return pciInfo(peer.slot.bus(), peer.product.PCI.DeviceID, peer.product.PCI.SubsystemID), ret
+	return pciInfo(peer.slot.Bus(), peer.product.PCI.DeviceID, peer.product.PCI.SubsystemID), ret
 }
 
 func (d device) GetNvLinkCapability(link int, capability nvml.NvLinkCapability) (uint32, nvml.Return) {
@@ -96,9 +96,9 @@ func (d device) GetTopologyCommonAncestor(other nvml.Device) (nvml.GpuTopologyLe
 		return nvml.TOPOLOGY_SYSTEM, ret
 	case v.uuid == w.uuid:
 		return nvml.TOPOLOGY_INTERNAL, ret
-	case v.slot.root() == w.slot.root():
+	case v.slot.Root() == w.slot.Root():
 		return nvml.TOPOLOGY_SINGLE, ret
-	case v.slot.numaNode() == w.slot.numaNode():
+	case v.slot.NUMANode() == w.slot.NUMANode():
 		return nvml.TOPOLOGY_NODE, ret
 	}
 	return nvml.TOPOLOGY_SYSTEM, ret
@@ -113,7 +113,7 @@ func (d device) GetP2PStatus(other nvml.Device, capability nvml.GpuP2PCapsIndex)
 	}
 	linked := v.product.NVLink.Topology == TopologySwitch && w.product.NVLink.Topology == TopologySwitch
 	linked = linked || slices.ContainsFunc(v.nvlinkPeers(), func(peer view) bool { return peer.uuid == w.uuid })
-	if linked || (capability != nvml.P2P_CAPS_INDEX_NVLINK && v.slot.root() == w.slot.root()) {
+	if linked || (capability != nvml.P2P_CAPS_INDEX_NVLINK && v.slot.Root() == w.slot.Root()) {
 		return nvml.P2P_STATUS_OK, ret
 	}
 	return nvml.P2P_STATUS_CHIPSET_NOT_SUPPORTED, ret

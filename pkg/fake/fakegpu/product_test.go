@@ -8,6 +8,9 @@ import (
 	nvlib "github.com/NVIDIA/go-nvlib/pkg/nvlib/device"
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/google/go-cmp/cmp"
+
+	"apportion.dev/apportion/pkg/fake/internal/chassis"
+	"apportion.dev/apportion/pkg/fake/migrules"
 )
 
 func TestProductsAreKnown(t *testing.T) {
@@ -58,12 +61,12 @@ func TestProfileNamesAreThoseOfGoNvlib(t *testing.T) {
 			continue
 		}
 		for _, q := range p.MIG.Profiles {
-			c := slices.IndexFunc(computeProfiles(&q), func(c computeProfile) bool { return c.Slices == q.Slices })
+			c := slices.IndexFunc(migrules.ComputeProfiles(&q), func(c migrules.ComputeProfile) bool { return c.Slices == q.Slices })
 			if c < 0 {
 				t.Errorf("%s %s has no full compute instance", p.Name, q.Name)
 				continue
 			}
-			m, err := lib.NewMigProfile(q.Index, computeProfiles(&q)[c].ID, 0, q.MemoryMiB, p.Memory.TotalMiB*mebibyte)
+			m, err := lib.NewMigProfile(q.Index, migrules.ComputeProfiles(&q)[c].ID, 0, q.MemoryMiB, p.Memory.TotalMiB*mebibyte)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -85,7 +88,7 @@ func TestProfilesFitAsOftenAsTheySay(t *testing.T) {
 				t.Errorf("%s: id %d twice", p.Name, q.ID)
 			}
 			ids[q.ID] = true
-			if got := remaining(&p, nil, &q); got != q.MaxInstances {
+			if got := migrules.Remaining(&p, nil, &q); got != q.MaxInstances {
 				t.Errorf("%s: %d instances of %s fit on an empty GPU, not %d", p.Name, got, q.Name, q.MaxInstances)
 			}
 			for _, start := range q.Placements.Starts {
@@ -165,59 +168,6 @@ func checkParsed(t *testing.T, name string, got []string, err error, want []stri
 	}
 }
 
-func TestSlotsAreSpreadAndNeverMove(t *testing.T) {
-	tests := []struct {
-		bays, number int
-		address      string
-		numa         int
-		root         uint32
-	}{
-		{2, 0, "0000:1b:00.0", 0, 0x15},
-		{2, 1, "0000:9d:00.0", 1, 0x9a},
-		{2, 2, "0000:2a:00.0", 0, 0x15},
-		{2, 15, "0000:e7:00.0", 1, 0xd0},
-		{8, 0, "0000:1b:00.0", 0, 0x15},
-		{8, 1, "0000:43:00.0", 0, 0x15},
-		{8, 3, "0000:61:00.0", 0, 0x50},
-		{8, 4, "0000:9d:00.0", 1, 0x9a},
-		{8, 7, "0000:df:00.0", 1, 0xd0},
-		{8, 8, "0000:2a:00.0", 0, 0x15},
-		{16, 15, "0000:e7:00.0", 1, 0xd0},
-	}
-	for _, test := range tests {
-		s := slotAt(test.bays, test.number)
-		if s.pciBusID() != test.address || s.numaNode() != test.numa || s.root() != test.root {
-			t.Errorf("slot %d of %d: %s on node %d under %#x", test.number, test.bays, s.pciBusID(), s.numaNode(), s.root())
-		}
-	}
-	for _, bays := range []int{2, 4, 8, 16} {
-		seen := map[string]bool{}
-		for i := range MaxGPUs {
-			seen[slotAt(bays, i).pciBusID()] = true
-		}
-		if len(seen) != MaxGPUs {
-			t.Errorf("%d bays: %d addresses for %d slots", bays, len(seen), MaxGPUs)
-		}
-	}
-}
-
-func TestCUDAVersionFollowsTheDriver(t *testing.T) {
-	for driver, want := range map[string]string{
-		"580.95.05": "13.580.95.05", "570.124.06": "12.570.124.06", "470.82.01": "11.470.82.01",
-	} {
-		if got := nvmlVersion(driver); got != want {
-			t.Errorf("%s: NVML %s, want %s", driver, got, want)
-		}
-	}
-	for driver, want := range map[string]int{
-		"580.95.05": 13000, "570.124.06": 12080, "999.10": 13040, "535.183.01": 12020, "440.33.01": 10020,
-	} {
-		if got := cudaVersion(driver); got != want {
-			t.Errorf("%s: CUDA %d, want %d", driver, got, want)
-		}
-	}
-}
-
 // In a hybrid cube mesh the first GPU is linked with the other three of its four and with
 // the first of the others.
 func TestV100AreLinkedAsAMesh(t *testing.T) {
@@ -234,11 +184,11 @@ func TestV100AreLinkedAsAMesh(t *testing.T) {
 				t.Errorf("link %d of GPU %d ends at %v", link, gpu, kind)
 			}
 			info := succeed[nvml.PciInfo](t)(d.GetNvLinkRemotePciInfo(link))
-			linked[pciAddress(info.Bus)] = true
+			linked[chassis.PCIAddress(info.Bus)] = true
 		}
 		wanted := map[string]bool{}
 		for _, other := range want {
-			wanted[pciAddress(succeed[nvml.PciInfo](t)(gpuAt(t, lib, other).GetPciInfo()).Bus)] = true
+			wanted[chassis.PCIAddress(succeed[nvml.PciInfo](t)(gpuAt(t, lib, other).GetPciInfo()).Bus)] = true
 		}
 		if diff := cmp.Diff(wanted, linked); diff != "" {
 			t.Errorf("GPU %d: %s", gpu, diff)

@@ -1,7 +1,6 @@
 package fakegpu
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -10,8 +9,8 @@ import (
 	"slices"
 	"strings"
 
-	"apportion.dev/apportion/internal/atomicfile"
 	"apportion.dev/apportion/pkg/fake/fakeroot"
+	"apportion.dev/apportion/pkg/fake/migrules"
 )
 
 // sameRoot says whether the driver root of two states of one machine is the same, as
@@ -20,40 +19,15 @@ import (
 func sameRoot(a, b *state) bool {
 	return a.DriverVersion == b.DriverVersion && slices.EqualFunc(a.GPUs, b.GPUs, func(g, h gpu) bool {
 		return g.Slot == h.Slot && g.Product == h.Product && g.Removed == h.Removed && g.Lost == h.Lost &&
-			slices.EqualFunc(g.Instances, h.Instances, func(i, j gpuInstance) bool {
+			slices.EqualFunc(g.Instances, h.Instances, func(i, j migrules.Instance) bool {
 				return i.ID == j.ID && i.Profile == j.Profile && i.Placement == j.Placement && slices.Equal(i.Compute, j.Compute)
 			})
 	})
 }
 
-// libraryFile is the machine's own copy of the library that its drivers have as
-// libnvidia-ml: whatever version is installed next gets a copy of it.
-const libraryFile = "libnvidia-ml.so"
-
-// keepLibrary copies the library to the machine's folder.
-func (m *Machine) keepLibrary(from string) error {
-	data, err := os.ReadFile(from)
-	if err != nil {
-		return fmt.Errorf("NVML library for the fake machine: %w", err)
-	}
-	to := filepath.Join(m.store.dir, libraryFile)
-	if old, err := os.ReadFile(to); err == nil && bytes.Equal(old, data) {
-		return nil
-	}
-	return atomicfile.WriteVolatile(to, data, 0o755)
-}
-
-func fileExists(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
-}
-
 // rootFiles are the files of the machine's driver root.
 func (s *state) rootFiles() fakeroot.Files {
-	m := fakeroot.Machine{Dir: s.dir, DriverVersion: s.DriverVersion, CUDAVersion: cudaVersion(s.DriverVersion)}
-	if library := filepath.Join(s.dir, libraryFile); fileExists(library) {
-		m.Library = library
-	}
+	m := fakeroot.Machine{Dir: s.dir, DriverVersion: s.DriverVersion}
 	for _, v := range s.present() {
 		m.GPUs = append(m.GPUs, v.inRoot())
 	}
@@ -62,8 +36,8 @@ func (s *state) rootFiles() fakeroot.Files {
 
 func (v view) inRoot() fakeroot.GPU {
 	g := fakeroot.GPU{
-		Minor: v.slot.number, UUID: v.uuid, ProductName: v.product.ProductName,
-		PCIBusID: v.slot.pciBusID(), PCIRoot: v.slot.root(), PCIDeviceID: v.product.PCI.DeviceID, NUMANode: v.slot.numaNode(),
+		Minor: v.slot.Number, UUID: v.uuid, ProductName: v.product.ProductName,
+		PCIBusID: v.slot.PCIBusID(), PCIRoot: v.slot.Root(), PCIDeviceID: v.product.PCI.DeviceID, NUMANode: v.slot.NUMANode(),
 		MemoryMiB: v.product.Memory.TotalMiB, Lost: v.Lost, MIGCapable: v.product.MIG != nil,
 	}
 	for _, gi := range v.Instances {

@@ -8,6 +8,9 @@ import (
 	"strings"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"apportion.dev/apportion/pkg/fake/internal/chassis"
+	"apportion.dev/apportion/pkg/fake/migrules"
 )
 
 // stateFormat is the version of the state file.
@@ -54,10 +57,10 @@ type gpu struct {
 	// Failures give for a property the name of the code that its calls return.
 	Failures map[string]string `json:"failures,omitempty"`
 	// MIGEnabled is the current mode, MIGPending the mode after the next reset.
-	MIGEnabled bool          `json:"migEnabled,omitempty"`
-	MIGPending bool          `json:"migPending,omitempty"`
-	Instances  []gpuInstance `json:"instances,omitempty"`
-	Load       Load          `json:"load,omitzero"`
+	MIGEnabled bool                `json:"migEnabled,omitempty"`
+	MIGPending bool                `json:"migPending,omitempty"`
+	Instances  []migrules.Instance `json:"instances,omitempty"`
+	Load       Load                `json:"load,omitzero"`
 	// Limits are the memory limits of cgroups, Allocations what processes have.
 	Limits      []memoryLimit `json:"limits,omitempty"`
 	Allocations []allocation  `json:"allocations,omitempty"`
@@ -83,22 +86,6 @@ type Process struct {
 	Graphics bool `json:"graphics,omitempty"`
 	// MIGDevice is the UUID of the MIG device it runs on, empty for the GPU.
 	MIGDevice string `json:"migDevice,omitempty"`
-}
-
-// gpuInstance is a MIG GPU instance.
-type gpuInstance struct {
-	ID int `json:"id"`
-	// Profile is the profile's ID.
-	Profile   int               `json:"profile"`
-	Placement placement         `json:"placement"`
-	Compute   []computeInstance `json:"compute,omitempty"`
-}
-
-// computeInstance is a MIG compute instance.
-type computeInstance struct {
-	ID        int       `json:"id"`
-	Profile   int       `json:"profile"`
-	Placement placement `json:"placement"`
 }
 
 // event is something that NVML reports to those who wait for it.
@@ -163,15 +150,15 @@ func parseState(data []byte, dir string) (*state, error) {
 type view struct {
 	*gpu
 	state   *state
-	slot    slot
+	slot    chassis.Slot
 	product *Product
 	uuid    string
 }
 
 func (s *state) view(g *gpu) view {
 	return view{
-		gpu: g, state: s, slot: slotAt(s.Bays, g.Slot), product: knownProduct(g.Product),
-		uuid: gpuUUID(s.Node, g.Slot, g.Product),
+		gpu: g, state: s, slot: chassis.At(s.Bays, g.Slot), product: knownProduct(g.Product),
+		uuid: chassis.GPUUUID(s.Node, g.Slot, g.Product),
 	}
 }
 
@@ -186,7 +173,7 @@ func (s *state) present() []view {
 			views = append(views, s.view(&s.GPUs[i]))
 		}
 	}
-	slices.SortFunc(views, func(a, b view) int { return a.slot.place - b.slot.place })
+	slices.SortFunc(views, func(a, b view) int { return a.slot.Place - b.slot.Place })
 	return views
 }
 
@@ -211,10 +198,10 @@ func (s *state) find(id string) (view, error) {
 	views := s.present()
 	known := make([]string, 0, len(views))
 	for i, v := range views {
-		if id == fmt.Sprint(i) || strings.EqualFold(id, v.uuid) || strings.EqualFold(id, v.slot.pciBusID()) {
+		if id == fmt.Sprint(i) || strings.EqualFold(id, v.uuid) || strings.EqualFold(id, v.slot.PCIBusID()) {
 			return v, nil
 		}
-		known = append(known, fmt.Sprintf("%d (%s, %s)", i, v.slot.pciBusID(), v.uuid))
+		known = append(known, fmt.Sprintf("%d (%s, %s)", i, v.slot.PCIBusID(), v.uuid))
 	}
 	if len(known) == 0 {
 		return view{}, inputErrorf("no GPU %q: the machine has no GPUs", id)
@@ -234,19 +221,10 @@ func (v view) nvlinkPeers() []view {
 }
 
 // instance finds a GPU instance by id.
-func (g *gpu) instance(id int) (*gpuInstance, bool) {
+func (g *gpu) instance(id int) (*migrules.Instance, bool) {
 	for i := range g.Instances {
 		if g.Instances[i].ID == id {
 			return &g.Instances[i], true
-		}
-	}
-	return nil, false
-}
-
-func (gi *gpuInstance) computeInstance(id int) (*computeInstance, bool) {
-	for i := range gi.Compute {
-		if gi.Compute[i].ID == id {
-			return &gi.Compute[i], true
 		}
 	}
 	return nil, false

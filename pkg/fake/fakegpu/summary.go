@@ -1,5 +1,7 @@
 package fakegpu
 
+import "apportion.dev/apportion/pkg/fake/fakeroot"
+
 // Summary is a machine in words, for people who look at it.
 type Summary struct {
 	Node          string `json:"node"`
@@ -67,7 +69,7 @@ func (m *Machine) Summary() (Summary, error) {
 		DriverRoot: m.DriverRoot(), GPUs: []GPUSummary{},
 	}
 	if st.DriverVersion != "" {
-		s.CUDAVersion = cudaVersion(st.DriverVersion)
+		s.CUDAVersion = fakeroot.CUDAVersion(st.DriverVersion)
 	}
 	for i, v := range st.present() {
 		s.GPUs = append(s.GPUs, v.summary(i))
@@ -78,8 +80,8 @@ func (m *Machine) Summary() (Summary, error) {
 func (v view) summary(index int) GPUSummary {
 	memory := v.memory()
 	g := GPUSummary{
-		Index: index, Slot: v.Slot, Minor: v.slot.number, Product: v.product.Name, ProductName: v.product.ProductName,
-		UUID: v.uuid, PCIBusID: v.slot.pciBusID(), NUMANode: v.slot.numaNode(), State: "ok", Failures: v.Failures,
+		Index: index, Slot: v.Slot, Minor: v.slot.Number, Product: v.product.Name, ProductName: v.product.ProductName,
+		UUID: v.uuid, PCIBusID: v.slot.PCIBusID(), NUMANode: v.slot.NUMANode(), State: "ok", Failures: v.Failures,
 		MemoryTotalBytes: memory.Total, MemoryUsedBytes: memory.Used, UtilizationPercent: v.busyNow(), Load: v.Load, MIGMode: v.migModeName(),
 	}
 	if v.Lost {

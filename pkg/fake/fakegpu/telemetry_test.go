@@ -83,7 +83,7 @@ func TestEnergyOfWorkEndsWithTheProcess(t *testing.T) {
 		killed := allocator(t, m, t.TempDir())
 		must(t, killed.Work(100))
 		time.Sleep(time.Second)
-		must(t, killed.holder.close())
+		must(t, killed.holder.Close())
 		wantEnergy(t, d, 7000+3850+700+700)
 		time.Sleep(time.Second)
 		wantEnergy(t, d, 7000+3850+700+700+70)

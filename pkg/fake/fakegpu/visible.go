@@ -54,14 +54,14 @@ func (m *Machine) CheckDeviceNode(dev, id string) error {
 }
 
 func (v view) checkNodes(dev, migDevice string) error {
-	if _, err := os.Stat(filepath.Join(dev, fmt.Sprintf("nvidia%d", v.slot.number))); err != nil {
+	if _, err := os.Stat(filepath.Join(dev, fmt.Sprintf("nvidia%d", v.slot.Number))); err != nil {
 		return fmt.Errorf("no device: the node of GPU %s is not here: %w", v.uuid, err)
 	}
 	partition, ok := v.migDevice(migDevice)
 	if !ok {
 		return nil
 	}
-	minor, gi := v.slot.number, partition.gi.ID
+	minor, gi := v.slot.Number, partition.gi.ID
 	for _, number := range []int{fakeroot.InstanceCapability(minor, gi), fakeroot.ComputeCapability(minor, gi, partition.ci.ID)} {
 		if _, err := os.Stat(filepath.Join(dev, "nvidia-caps", fmt.Sprintf("nvidia-cap%d", number))); err != nil {
 			return fmt.Errorf("no device: a node of MIG device %s is not here: %w", migDevice, err)

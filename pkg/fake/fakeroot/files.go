@@ -1,12 +1,17 @@
 package fakeroot
 
 import (
+	"bytes"
 	"fmt"
 	"io/fs"
+	"os"
 	"path"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"sync"
+
+	"apportion.dev/apportion/internal/atomicfile"
 )
 
 // LibraryDir is the library folder of Debian's layout for this architecture.
@@ -36,6 +41,29 @@ var libraries = []struct{ name, soname string }{
 	{"libnvidia-ptxjitcompiler", "1"},
 }
 
+// libraryFile is, in the machine's folder, its own copy of the library that its drivers
+// have as libnvidia-ml: whatever version is installed next gets a copy of it. Without it
+// theirs has no code, like the other libraries.
+const libraryFile = "libnvidia-ml.so"
+
+// KeepLibrary copies a library, as the one of all its drivers, to a machine's folder.
+func KeepLibrary(dir, from string) error {
+	data, err := os.ReadFile(from)
+	if err != nil {
+		return fmt.Errorf("NVML library for the fake machine: %w", err)
+	}
+	to := filepath.Join(dir, libraryFile)
+	if old, err := os.ReadFile(to); err == nil && bytes.Equal(old, data) {
+		return nil
+	}
+	return atomicfile.WriteVolatile(to, data, 0o755)
+}
+
+func isThere(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
 // machineLibrary is the name of the library that names the machine's folder.
 const machineLibrary = "libnvidia-fake-machine"
 
@@ -60,8 +88,8 @@ func addLibraries(files Files, m Machine) {
 		}
 		files[path.Join(LibraryDir, file)] = regular(string(sharedObject(soname)), 0o755)
 	}
-	if m.Library != "" {
-		files[path.Join(LibraryDir, "libnvidia-ml.so."+version)] = copyOf(m.Library, 0o755)
+	if library := filepath.Join(m.Dir, libraryFile); isThere(library) {
+		files[path.Join(LibraryDir, "libnvidia-ml.so."+version)] = copyOf(library, 0o755)
 	}
 	files[path.Join(LibraryDir, "libcuda.so")] = symlink("libcuda.so.1")
 }

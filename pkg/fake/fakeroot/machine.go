@@ -15,11 +15,6 @@ type Machine struct {
 	Dir string
 	// DriverVersion is empty while no driver is installed.
 	DriverVersion string
-	// Library is the path of the file that is copied as the driver's libnvidia-ml. If it is
-	// empty, that has no code, like the other libraries.
-	Library string
-	// CUDAVersion is 1000*major + 10*minor.
-	CUDAVersion int
 	// GPUs are those in the machine, by PCI address.
 	GPUs []GPU
 }

@@ -28,9 +28,10 @@ func addPrograms(files Files, m Machine) {
 
 // smiScript is the machine's nvidia-smi.
 func smiScript(m Machine) string {
+	cuda := CUDAVersion(m.DriverVersion)
 	return strings.NewReplacer(
 		"@DRIVER@", m.DriverVersion,
-		"@CUDA@", fmt.Sprintf("%d.%d", m.CUDAVersion/1000, m.CUDAVersion%1000/10),
+		"@CUDA@", fmt.Sprintf("%d.%d", cuda/1000, cuda%1000/10),
 		"@DEVICES@\n", smiLines(m),
 	).Replace(smiTemplate)
 }

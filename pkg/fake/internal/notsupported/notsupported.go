@@ -1,4 +1,6 @@
-package fakegpu
+// Package notsupported implements go-nvml's interfaces with calls that are not supported.
+// A fake embeds them and overrides what it implements.
+package notsupported
 
 import (
 	"reflect"
@@ -9,14 +11,14 @@ import (
 )
 
 // The mocks of go-nvml panic on a call that nobody implemented. Here every such
-// call returns zero values and ERROR_NOT_SUPPORTED. The fake's own types embed
-// these and override what they implement, so the mocks' record of calls, which
-// grows with every call, sees only calls that are not supported.
+// call returns zero values and ERROR_NOT_SUPPORTED. What embeds these overrides what
+// it implements, so the mocks' record of calls, which grows with every call, sees only
+// calls that are not supported.
 var (
-	unsupportedDevice          = notSupported(&mock.Device{})
-	unsupportedGPUInstance     = notSupported(&mock.GpuInstance{})
-	unsupportedComputeInstance = notSupported(&mock.ComputeInstance{})
-	unsupportedEventSet        = notSupported(&mock.EventSet{})
+	Device          = notSupported(&mock.Device{})
+	GPUInstance     = notSupported(&mock.GpuInstance{})
+	ComputeInstance = notSupported(&mock.ComputeInstance{})
+	EventSet        = notSupported(&mock.EventSet{})
 )
 
 var returnType = reflect.TypeFor[nvml.Return]()
@@ -67,9 +69,9 @@ var forwarders = []struct {
 	{"EventSet", reflect.TypeFor[nvml.EventSet]()},
 }
 
-// unsupportedInterface is the library's base: functions of a handle go to its
+// Interface is the library's base: functions of a handle go to its
 // method, all others are not supported.
-var unsupportedInterface = func() *mock.Interface {
+var Interface = func() *mock.Interface {
 	m := &mock.Interface{}
 	fillFunctions(m, func(method string, signature reflect.Type) func([]reflect.Value) []reflect.Value {
 		for _, f := range forwarders {
@@ -92,10 +94,10 @@ var unsupportedInterface = func() *mock.Interface {
 	return m
 }()
 
-// unfakeable are the C functions that go-nvml reaches through concrete structs
+// Unfakeable are the C functions that go-nvml reaches through concrete structs
 // (GetGpuFabricInfoV().V2() and the like), which no fake can stand behind. They are
 // reported missing from every machine's library.
-var unfakeable = func() map[string]bool {
+var Unfakeable = func() map[string]bool {
 	symbols := map[string]bool{}
 	for _, f := range forwarders {
 		for i := range f.handle.NumMethod() {
