@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strconv"
@@ -27,7 +28,7 @@ func printInventory(out io.Writer, nodeName string, node inventory.Node, model *
 		gpu := gpus[d.GPUUUID]
 		rows = append(rows, []string{
 			d.API.Name, orDash(gpu.ProductName), d.GPUUUID, orDash(d.PCIBusID), number(gpu.NUMANode),
-			memory(d.MemoryBytes), migState(gpu.MIG), orDash(nvlinkDomain(d)), partitions(model, d), state(d.Problem),
+			memory(d.MemoryBytes), migState(gpu.MIG), orDash(nvlinkDomain(d)), partitions(model, d), cmp.Or(d.Problem, "ok"),
 		})
 	}
 	if len(rows) == 1 {
@@ -36,11 +37,7 @@ func printInventory(out io.Writer, nodeName string, node inventory.Node, model *
 		return err
 	}
 	for _, s := range model.Skipped {
-		name := s.UUID
-		if name == "" {
-			name = orDash(s.PCIBusID)
-		}
-		if _, err := fmt.Fprintf(out, "Not published: GPU %s: %s\n", name, s.Reason); err != nil {
+		if _, err := fmt.Fprintf(out, "Not published: GPU %s: %s\n", cmp.Or(s.UUID, orDash(s.PCIBusID)), s.Reason); err != nil {
 			return err
 		}
 	}
@@ -101,11 +98,4 @@ func nvlinkDomain(d devicemodel.Device) string {
 		return strconv.FormatInt(*value.IntValue, 10)
 	}
 	return ""
-}
-
-func state(problem string) string {
-	if problem == "" {
-		return "ok"
-	}
-	return problem
 }

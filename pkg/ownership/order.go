@@ -4,9 +4,10 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
-	"maps"
 	"slices"
+	"time"
 
+	"k8s.io/apimachinery/pkg/conversion"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -21,9 +22,7 @@ type Key struct {
 }
 
 // Key is what tells the owner from all others.
-func (o Owner) Key() Key { return o.key() }
-
-func (o *Owner) key() Key {
+func (o *Owner) Key() Key {
 	return Key{
 		Driver: o.Device.Driver, Pool: o.Device.Pool, Device: o.Device.Name, ShareID: o.Device.ShareID,
 		ClaimUID: o.Claim.UID, Request: o.Request,
@@ -70,7 +69,7 @@ func compareOwners(a, b *Owner) int {
 	if c := compareNames(a, b); c != 0 {
 		return c
 	}
-	if a == b || equalOwners(a, b) {
+	if a.EqualTo(b) {
 		return 0
 	}
 	return compareContent(a, b)
@@ -103,44 +102,19 @@ func compareConsumers(a, b Consumer) int {
 
 // compact leaves the first owner of each key of sorted owners.
 func compact(owners []Owner) []Owner {
-	return slices.CompactFunc(owners, func(a, b Owner) bool { return a.key() == b.key() })
+	return slices.CompactFunc(owners, func(a, b Owner) bool { return a.Key() == b.Key() })
 }
+
+// same compares what is the same in JSON: lists and maps that are nil or empty, and times
+// in any zone.
+var same = conversion.EqualitiesOrDie(time.Time.Equal)
 
 // Equal says whether two lists of owners say the same in the same order, so that
 // they are the same in JSON.
-func Equal(a, b []Owner) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range a {
-		if !equalOwners(&a[i], &b[i]) {
-			return false
-		}
-	}
-	return true
-}
+func Equal(a, b []Owner) bool { return same.DeepEqual(a, b) }
 
-func equalOwners(a, b *Owner) bool {
-	return equalDevices(&a.Device, &b.Device) && a.Claim == b.Claim && a.Request == b.Request &&
-		a.AdminAccess == b.AdminAccess && maps.Equal(a.Consumed, b.Consumed) &&
-		equalPointers(a.MemoryLimitBytes, b.MemoryLimitBytes) && a.Since.Equal(b.Since) &&
-		slices.EqualFunc(a.Consumers, b.Consumers, equalConsumers)
-}
-
-func equalDevices(a, b *Device) bool {
-	x, y := *a, *b
-	x.GPUInstanceID, y.GPUInstanceID = nil, nil
-	return x == y && equalPointers(a.GPUInstanceID, b.GPUInstanceID)
-}
-
-func equalConsumers(a, b Consumer) bool {
-	return a.Namespace == b.Namespace && a.Name == b.Name && a.UID == b.UID && a.Node == b.Node && a.State == b.State &&
-		equalPointers(a.Workload, b.Workload) && maps.Equal(a.Labels, b.Labels) && slices.Equal(a.Containers, b.Containers)
-}
-
-func equalPointers[T comparable](a, b *T) bool {
-	return a == b || a != nil && b != nil && *a == *b
-}
+// EqualTo says whether two owners say the same.
+func (o *Owner) EqualTo(other *Owner) bool { return same.DeepEqual(o, other) }
 
 // Diff is what leads from one list of owners to another: those of the second that are
 // new or differ, in its order, and the keys of those that are gone, in the order of
@@ -148,18 +122,18 @@ func equalPointers[T comparable](a, b *T) bool {
 func Diff(before, after []Owner) (changed []Owner, removed []Key) {
 	old := make(map[Key]*Owner, len(before))
 	for i := range before {
-		old[before[i].key()] = &before[i]
+		old[before[i].Key()] = &before[i]
 	}
 	kept := make(map[Key]bool, len(after))
 	for i := range after {
-		key := after[i].key()
+		key := after[i].Key()
 		kept[key] = true
-		if o, ok := old[key]; !ok || !equalOwners(o, &after[i]) {
+		if o, ok := old[key]; !ok || !o.EqualTo(&after[i]) {
 			changed = append(changed, after[i])
 		}
 	}
 	for i := range before {
-		if key := before[i].key(); !kept[key] {
+		if key := before[i].Key(); !kept[key] {
 			removed = append(removed, key)
 		}
 	}
@@ -174,11 +148,11 @@ func Apply(before, changed []Owner, removed []Key) []Owner {
 		replaced[key] = true
 	}
 	for i := range changed {
-		replaced[changed[i].key()] = true
+		replaced[changed[i].Key()] = true
 	}
 	result := make([]Owner, 0, len(before)+len(changed))
 	for i := range before {
-		if !replaced[before[i].key()] {
+		if !replaced[before[i].Key()] {
 			result = append(result, before[i])
 		}
 	}

@@ -209,7 +209,8 @@ func TestDiffAndApply(t *testing.T) {
 
 func TestApplyWithoutDiff(t *testing.T) {
 	a, b := hold("c c1 gpu gpu-1"), hold("d c2 gpu gpu-2")
-	unknown := hold("x c3 gpu gpu-9").Key()
+	other := hold("x c3 gpu gpu-9")
+	unknown := other.Key()
 	got := Apply([]Owner{a}, []Owner{b, a, b}, []Key{a.Key(), unknown, unknown})
 	if diff := cmp.Diff([]Owner{a, b}, got); diff != "" {
 		t.Errorf("applied (-want +got):\n%s", diff)

@@ -1,6 +1,7 @@
 package ownership
 
 import (
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -55,49 +56,49 @@ func ran(end *corev1.ContainerStateTerminated) bool {
 // claims yet.
 func containersOf(pod *corev1.Pod, u uses) []Container {
 	var containers []Container
-	statuses := byName(pod.Status.InitContainerStatuses)
+	add := func(kind ContainerKind, c *corev1.Container, statuses []corev1.ContainerStatus) {
+		if !u.by(c.Name, c.Resources.Claims) {
+			return
+		}
+		i := slices.IndexFunc(statuses, func(s corev1.ContainerStatus) bool { return s.Name == c.Name })
+		if i < 0 {
+			containers = append(containers, Container{Name: c.Name, Kind: kind})
+			return
+		}
+		containers = append(containers, containerOf(kind, &statuses[i]))
+	}
 	for i := range pod.Spec.InitContainers {
-		c := &pod.Spec.InitContainers[i]
-		kind := InitContainer
+		c, kind := &pod.Spec.InitContainers[i], InitContainer
 		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
 			kind = Sidecar
 		}
-		if u.by(c.Name, c.Resources.Claims) {
-			containers = append(containers, containerOf(kind, c.Name, statuses[c.Name]))
-		}
+		add(kind, c, pod.Status.InitContainerStatuses)
 	}
-	statuses = byName(pod.Status.ContainerStatuses)
 	for i := range pod.Spec.Containers {
-		if c := &pod.Spec.Containers[i]; u.by(c.Name, c.Resources.Claims) {
-			containers = append(containers, containerOf(RegularContainer, c.Name, statuses[c.Name]))
-		}
+		add(RegularContainer, &pod.Spec.Containers[i], pod.Status.ContainerStatuses)
 	}
-	statuses = byName(pod.Status.EphemeralContainerStatuses)
 	for i := range pod.Spec.EphemeralContainers {
-		if c := &pod.Spec.EphemeralContainers[i]; u.by(c.Name, c.Resources.Claims) {
-			containers = append(containers, containerOf(EphemeralContainer, c.Name, statuses[c.Name]))
-		}
+		c := corev1.Container(pod.Spec.EphemeralContainers[i].EphemeralContainerCommon)
+		add(EphemeralContainer, &c, pod.Status.EphemeralContainerStatuses)
 	}
 	return containers
 }
 
-func byName(statuses []corev1.ContainerStatus) map[string]*corev1.ContainerStatus {
-	named := make(map[string]*corev1.ContainerStatus, len(statuses))
-	for i := range statuses {
-		named[statuses[i].Name] = &statuses[i]
-	}
-	return named
-}
-
-// containerOf is a container that uses a device, with what its status says, if it has
-// one.
-func containerOf(kind ContainerKind, name string, status *corev1.ContainerStatus) Container {
-	c := Container{Name: name, Kind: kind}
-	if status != nil {
-		c.Started = containerHasStarted(status)
-		if status.State.Running != nil {
-			_, c.ID, _ = strings.Cut(status.ContainerID, "://")
-		}
+// containerOf is a container that uses a device, as its status describes it.
+func containerOf(kind ContainerKind, status *corev1.ContainerStatus) Container {
+	c := Container{Name: status.Name, Kind: kind, Started: containerHasStarted(status)}
+	if status.State.Running != nil {
+		_, c.ID, _ = strings.Cut(status.ContainerID, "://")
 	}
 	return c
+}
+
+// Present are the consumers that are not gone. If all are, the device is still theirs:
+// its claim has not been unprepared.
+func Present(consumers []Consumer) []Consumer {
+	there := slices.DeleteFunc(slices.Clone(consumers), func(c Consumer) bool { return c.State == Gone })
+	if len(there) == 0 {
+		return consumers
+	}
+	return there
 }

@@ -1,6 +1,7 @@
 package exporter
 
 import (
+	"slices"
 	"strconv"
 	"time"
 
@@ -71,7 +72,7 @@ func newHoldings(before *holdings, s ownership.Snapshot, at time.Time) *holdings
 	for key, old := range before.byDevice {
 		now, ok := h.byDevice[key]
 		switch {
-		case ok && equalOwners(old.owners, now.owners):
+		case ok && slices.EqualFunc(old.owners, now.owners, (*ownership.Owner).EqualTo):
 			h.byDevice[key] = old
 		case !ok && len(old.owners) > 0:
 			h.byDevice[key] = newAttribution(nil, at)
@@ -98,18 +99,6 @@ func keepConsumers(before, now []ownership.Owner) []ownership.Owner {
 		kept[i] = o
 	}
 	return kept
-}
-
-func equalOwners(a, b []*ownership.Owner) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range a {
-		if !ownership.Equal([]ownership.Owner{*a[i]}, []ownership.Owner{*b[i]}) {
-			return false
-		}
-	}
-	return true
 }
 
 // deviceOfOwner is what a device is found by: its UUID or, for a partition whose UUID

@@ -198,7 +198,7 @@ const tolerance = 1e-9
 // keyOf is the account of an owner. The pod is part of it if there is one alone.
 func keyOf(gpu string, o *ownership.Owner) accountKey {
 	key := accountKey{gpu: gpu, owner: o.Key(), claim: o.Claim}
-	consumers := present(o.Consumers)
+	consumers := ownership.Present(o.Consumers)
 	for i := range consumers {
 		w := ownership.Workload{}
 		if consumers[i].Workload != nil {
@@ -216,21 +216,6 @@ func keyOf(gpu string, o *ownership.Owner) accountKey {
 		key.pod = podKey{c.Namespace, c.Name, string(c.UID)}
 	}
 	return key
-}
-
-// present are the consumers that are not gone. If all are, the device is still theirs:
-// its claim has not been unprepared.
-func present(consumers []ownership.Consumer) []ownership.Consumer {
-	var there []ownership.Consumer
-	for _, c := range consumers {
-		if c.State != ownership.Gone {
-			there = append(there, c)
-		}
-	}
-	if len(there) == 0 {
-		return consumers
-	}
-	return there
 }
 
 // sweep forgets GPUs that are not there any more and, after some time, accounts that

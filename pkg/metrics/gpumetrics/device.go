@@ -19,6 +19,7 @@ func (r *Reader) readGPU(logger klog.Logger, devices []Device, node *inventory.N
 	mig := gpu.MIG.Enabled != nil && *gpu.MIG.Enabled
 	device := Device{Kind: GPU, UUID: gpu.UUID, GPU: identityOf(gpu)}
 	reading.dev = reading.handle(gpu.UUID)
+	reading.gpuDev = reading.dev
 	reading.fill(&device)
 	if reading.reachable() && !mig {
 		device.Processes = reading.processes()
@@ -49,7 +50,7 @@ func (r *reading) readInstance(instance *inventory.MIGInstance, ofGPU []runningP
 	id := instance.ID
 	device := Device{Kind: Instance, UUID: instance.UUID, GPU: identityOf(r.gpu), Profile: profileOf(r.gpu, instance), GPUInstanceID: &id}
 	of := &reading{
-		reader: r.reader, logger: r.logger, node: r.node, gpu: r.gpu, now: r.now, lost: r.lost, instance: instance, parentDev: r.dev,
+		reader: r.reader, logger: r.logger, node: r.node, gpu: r.gpu, now: r.now, lost: r.lost, instance: instance, gpuDev: r.gpuDev,
 		state: r.reader.device(r.logger, instance.UUID, r.node.DriverVersion.Raw),
 	}
 	if r.reachable() {

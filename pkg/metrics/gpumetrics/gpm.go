@@ -113,7 +113,7 @@ func (r *reading) measure() []Value {
 // supportsGPM asks NVML once whether the device has GPM.
 func (r *reading) supportsGPM(s *gpmSampler) bool {
 	if !s.asked {
-		support, ret := r.reader.lib.GpmQueryDeviceSupport(r.parent())
+		support, ret := r.reader.lib.GpmQueryDeviceSupport(r.gpuDev)
 		switch ret {
 		case nvml.SUCCESS, nvml.ERROR_NOT_SUPPORTED, nvml.ERROR_FUNCTION_NOT_FOUND:
 			s.asked, s.unsupported = true, ret != nvml.SUCCESS || support.IsSupportedDevice == 0
@@ -127,7 +127,7 @@ func (r *reading) supportsGPM(s *gpmSampler) bool {
 
 func (r *reading) sample(buffer nvml.GpmSample) nvml.Return {
 	if r.instance != nil {
-		return r.reader.lib.GpmMigSampleGet(r.parent(), r.instance.ID, buffer)
+		return r.reader.lib.GpmMigSampleGet(r.gpuDev, r.instance.ID, buffer)
 	}
 	return r.reader.lib.GpmSampleGet(r.dev, buffer)
 }

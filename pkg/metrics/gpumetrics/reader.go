@@ -186,7 +186,7 @@ func (r *Reader) device(logger klog.Logger, uuid, driver string) *deviceState {
 		s = nil
 	}
 	if s == nil {
-		s = &deviceState{driver: driver, fixed: make([]Value, len(r.fields))}
+		s = &deviceState{driver: driver, fixed: make([]Value, len(r.fields)), rates: make([]rate, len(r.fields))}
 		r.devices[uuid] = s
 	}
 	s.used = true

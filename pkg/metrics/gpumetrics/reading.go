@@ -21,11 +21,10 @@ type reading struct {
 	gpu    *inventory.GPU
 	// instance is nil for a GPU.
 	instance *inventory.MIGInstance
-	// dev is the handle of the device itself, parentDev of the GPU if it is an instance.
-	dev       nvml.Device
-	parentDev nvml.Device
-	state     *deviceState
-	now       time.Time
+	// dev is the handle of the device itself, gpuDev of the GPU that it is or lies on.
+	dev, gpuDev nvml.Device
+	state       *deviceState
+	now         time.Time
 	// since is when the time began of which some values are, if any are of a time.
 	since time.Time
 	// lost is true once a call said that the GPU is lost; no more are made.
@@ -53,14 +52,6 @@ func (m *memo[T]) get(read func() (T, nvml.Return)) (T, nvml.Return) {
 		m.done = true
 	}
 	return m.value, m.ret
-}
-
-// parent is the handle of the GPU itself.
-func (r *reading) parent() nvml.Device {
-	if r.instance != nil {
-		return r.parentDev
-	}
-	return r.dev
 }
 
 // ok says whether a value was read.
@@ -193,7 +184,7 @@ func (r *reading) fieldValue(i int, f *field) Value {
 	if micros > 0 {
 		at = time.UnixMicro(micros)
 	}
-	rate := r.state.rate(i)
+	rate := &r.state.rates[i]
 	perSecond, ok := rate.add(sum, at)
 	if ok {
 		r.measuredSince(rate.since)

@@ -61,7 +61,7 @@ type number interface {
 
 // label is a text that one call on the GPU's handle gives.
 func label(symbol string, read func(nvml.Device) (string, nvml.Return)) source {
-	return source{symbols: []string{symbol}, fixed: true, text: func(r *reading) (string, nvml.Return) { return read(r.parent()) }}
+	return source{symbols: []string{symbol}, fixed: true, text: func(r *reading) (string, nvml.Return) { return read(r.gpuDev) }}
 }
 
 // known is a text that the inventory or the library as a whole gives.

@@ -8,9 +8,9 @@ type deviceState struct {
 	driver string
 	// used is true if the device is in the reading that is under way.
 	used bool
-	// fixed are values that do not change, by the field's index.
+	// fixed are values that do not change, rates what counters grow by; both by the field's index.
 	fixed     []Value
-	rates     map[int]*rate
+	rates     []rate
 	sampler   gpmSampler
 	processes processUtilization
 	// reportsXIDs says whether the GPU reports critical errors, nil before it was asked.
@@ -18,16 +18,6 @@ type deviceState struct {
 	// xids are the errors at the last reading, lastXID the last that was new, or 0.
 	xids    map[inventoryXID]bool
 	lastXID int
-}
-
-func (s *deviceState) rate(field int) *rate {
-	if s.rates[field] == nil {
-		if s.rates == nil {
-			s.rates = map[int]*rate{}
-		}
-		s.rates[field] = &rate{}
-	}
-	return s.rates[field]
 }
 
 // shortest is the least time over which anything is measured: the counters behind

@@ -93,12 +93,8 @@ func fileName(device ownership.Device, index func(uuid string) (int, bool)) (str
 
 // ownerLines says who uses a device by a claim: at least one line.
 func ownerLines(owner ownership.Owner) []string {
-	consumers := slices.DeleteFunc(slices.Clone(owner.Consumers), func(c ownership.Consumer) bool { return c.State == ownership.Gone })
-	if len(consumers) == 0 {
-		consumers = owner.Consumers
-	}
 	var lines []string
-	for _, consumer := range consumers {
+	for _, consumer := range ownership.Present(owner.Consumers) {
 		line := safe(consumer.Namespace) + "/" + safe(consumer.Name)
 		if len(consumer.Containers) == 1 {
 			line += "/" + safe(consumer.Containers[0].Name)
