@@ -54,38 +54,21 @@ The exit status is 0 if the pod fits somewhere and 3 if it fits nowhere.`,
 }
 
 func (o *explainOptions) run(cmd *cobra.Command, name string) error {
-	c, err := o.connect(o.kubeconfig, o.context)
+	in, warnings, err := o.input(cmd, true)
 	if err != nil {
 		return err
 	}
-	state, err := readCluster(cmd.Context(), c)
+	pod, err := o.pod(in.Pods, name)
 	if err != nil {
 		return err
 	}
-	files, err := o.read(cmd, state.priorities)
-	if err != nil {
-		return err
-	}
-	files.MergeInto(state.input)
-	pod, err := o.pod(state.input.Pods, name)
-	if err != nil {
-		return err
-	}
-	state.input.InstanceTypes, err = o.types(files)
-	if err != nil {
-		return err
-	}
-	if err := state.input.Validate(); err != nil {
-		return usageError{err}
-	}
-	explanation, err := simulate.Explain(cmd.Context(), state.input, pod, simulate.Options{
+	explanation, err := simulate.Explain(cmd.Context(), in, pod, simulate.Options{
 		Policy: allocator.Policy(o.policy.value), KeepTerminating: true,
 	})
 	if err != nil {
 		return err
 	}
-	warnings := append(append(state.warnings, files.Warnings()...), explanation.Warnings...)
-	if err := warn(cmd.ErrOrStderr(), warnings); err != nil {
+	if err := warn(cmd.ErrOrStderr(), append(warnings, explanation.Warnings...)); err != nil {
 		return err
 	}
 	if o.output.value == "text" {

@@ -93,6 +93,40 @@ func (o *planFlags) read(cmd *cobra.Command, known []*schedulingv1.PriorityClass
 	return files, nil
 }
 
+// input puts together files, instance types and, if wanted, what the cluster has.
+func (o *planFlags) input(cmd *cobra.Command, cluster bool) (*simulate.Input, []string, error) {
+	in := &simulate.Input{}
+	var warnings []string
+	var priorities []*schedulingv1.PriorityClass
+	if cluster {
+		c, err := o.connect(o.kubeconfig, o.context)
+		if err != nil {
+			return nil, nil, err
+		}
+		state, err := readCluster(cmd.Context(), c)
+		if err != nil {
+			return nil, nil, err
+		}
+		in, priorities, warnings = state.input, state.priorities, state.warnings
+	}
+	files, err := o.read(cmd, priorities)
+	if err != nil {
+		return nil, nil, err
+	}
+	if !cluster {
+		files.AddClasses(manifests.DriverClasses(o.driverName))
+	}
+	files.MergeInto(in)
+	in.InstanceTypes, err = o.types(files)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := in.Validate(); err != nil {
+		return nil, nil, usageError{err}
+	}
+	return in, append(warnings, files.Warnings()...), nil
+}
+
 // simulateOptions are the flags of "simulate".
 type simulateOptions struct {
 	planFlags
@@ -138,7 +172,7 @@ func (o *simulateOptions) run(cmd *cobra.Command) error {
 	if len(o.files) == 0 && !o.cluster {
 		return usagef("nothing to simulate: give manifests with -f, or --cluster")
 	}
-	in, warnings, err := o.input(cmd)
+	in, warnings, err := o.input(cmd, o.cluster)
 	if err != nil {
 		return err
 	}
@@ -158,40 +192,6 @@ func (o *simulateOptions) run(cmd *cobra.Command) error {
 		return errNotPlaced
 	}
 	return err
-}
-
-// input puts together cluster, files and instance types.
-func (o *simulateOptions) input(cmd *cobra.Command) (*simulate.Input, []string, error) {
-	in := &simulate.Input{}
-	var warnings []string
-	var priorities []*schedulingv1.PriorityClass
-	if o.cluster {
-		c, err := o.connect(o.kubeconfig, o.context)
-		if err != nil {
-			return nil, nil, err
-		}
-		state, err := readCluster(cmd.Context(), c)
-		if err != nil {
-			return nil, nil, err
-		}
-		in, priorities, warnings = state.input, state.priorities, state.warnings
-	}
-	files, err := o.read(cmd, priorities)
-	if err != nil {
-		return nil, nil, err
-	}
-	if !o.cluster {
-		files.AddClasses(manifests.DriverClasses(o.driverName))
-	}
-	files.MergeInto(in)
-	in.InstanceTypes, err = o.types(files)
-	if err != nil {
-		return nil, nil, err
-	}
-	if err := in.Validate(); err != nil {
-		return nil, nil, usageError{err}
-	}
-	return in, append(warnings, files.Warnings()...), nil
 }
 
 // warn says on stderr what else there is to know.

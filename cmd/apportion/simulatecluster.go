@@ -2,10 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"net"
-	"net/url"
 
 	"golang.org/x/sync/errgroup"
 	schedulingv1 "k8s.io/api/scheduling/v1"
@@ -14,6 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/pager"
 
+	"apportion.dev/apportion/pkg/ownership/kube"
+	"apportion.dev/apportion/pkg/ownership/report"
 	"apportion.dev/apportion/pkg/plan/simulate"
 )
 
@@ -25,6 +23,9 @@ type clusterState struct {
 	warnings []string
 }
 
+// everywhere follows the names of namespaced resources in errors.
+const everywhere = " in all namespaces"
+
 // readCluster reads what scheduling depends on. Claims come before pods, so that a pod
 // which uses a claim is seen.
 func readCluster(ctx context.Context, c *clients) (*clusterState, error) {
@@ -35,28 +36,28 @@ func readCluster(ctx context.Context, c *clients) (*clusterState, error) {
 	// At most a few calls at once, as the API server has others to serve.
 	group.SetLimit(4)
 	group.Go(func() error {
-		if err := listInto(groupCtx, &in.Claims, "resourceclaims.resource.k8s.io", page(resources.ResourceClaims("").List)); err != nil {
+		if err := listInto(groupCtx, &in.Claims, "resourceclaims.resource.k8s.io", everywhere, page(resources.ResourceClaims("").List)); err != nil {
 			return err
 		}
-		return listInto(groupCtx, &in.Pods, "pods", page(core.Pods("").List))
+		return listInto(groupCtx, &in.Pods, "pods", everywhere, page(core.Pods("").List))
 	})
 	group.Go(func() error {
-		return listInto(groupCtx, &in.ClaimTemplates, "resourceclaimtemplates.resource.k8s.io", page(resources.ResourceClaimTemplates("").List))
+		return listInto(groupCtx, &in.ClaimTemplates, "resourceclaimtemplates.resource.k8s.io", everywhere, page(resources.ResourceClaimTemplates("").List))
 	})
 	group.Go(func() error {
-		return listInto(groupCtx, &in.Slices, "resourceslices.resource.k8s.io", page(resources.ResourceSlices().List))
+		return listInto(groupCtx, &in.Slices, "resourceslices.resource.k8s.io", "", page(resources.ResourceSlices().List))
 	})
-	group.Go(func() error { return listInto(groupCtx, &in.Nodes, "nodes", page(core.Nodes().List)) })
+	group.Go(func() error { return listInto(groupCtx, &in.Nodes, "nodes", "", page(core.Nodes().List)) })
 	group.Go(func() error {
-		return listInto(groupCtx, &in.Classes, "deviceclasses.resource.k8s.io", page(resources.DeviceClasses().List))
+		return listInto(groupCtx, &in.Classes, "deviceclasses.resource.k8s.io", "", page(resources.DeviceClasses().List))
 	})
 	var rules, priorities error
 	group.Go(func() error {
-		rules = listInto(groupCtx, &in.TaintRules, "devicetaintrules.resource.k8s.io", page(resources.DeviceTaintRules().List))
+		rules = listInto(groupCtx, &in.TaintRules, "devicetaintrules.resource.k8s.io", "", page(resources.DeviceTaintRules().List))
 		return notEssential(rules)
 	})
 	group.Go(func() error {
-		priorities = listInto(groupCtx, &s.priorities, "priorityclasses.scheduling.k8s.io", page(c.typed.SchedulingV1().PriorityClasses().List))
+		priorities = listInto(groupCtx, &s.priorities, "priorityclasses.scheduling.k8s.io", "", page(c.typed.SchedulingV1().PriorityClasses().List))
 		return notEssential(priorities)
 	})
 	if err := group.Wait(); err != nil {
@@ -83,34 +84,8 @@ func page[L runtime.Object](list func(context.Context, metav1.ListOptions) (L, e
 	return func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return list(ctx, o) }
 }
 
-// listInto reads all objects of a kind, page by page.
-func listInto[T runtime.Object](ctx context.Context, all *[]T, resource string, page pager.ListPageFunc) error {
-	err := pager.New(page).EachListItemWithAlloc(ctx, metav1.ListOptions{}, func(object runtime.Object) error {
-		typed, ok := object.(T)
-		if !ok {
-			return fmt.Errorf("the server sent a %T", object)
-		}
-		*all = append(*all, typed)
-		return nil
-	})
-	return readError(err, resource)
-}
-
-// readError says in one line what went wrong and what to do about it.
-func readError(err error, resource string) error {
-	var unreachable *url.Error
-	var network net.Error
-	switch {
-	case err == nil:
-		return nil
-	case apierrors.IsForbidden(err):
-		return fmt.Errorf("you may not list %s in all namespaces: ask for that right (%w)", resource, err)
-	case apierrors.IsUnauthorized(err):
-		return fmt.Errorf("the API server does not know you: log in again, or give another --context (%w)", err)
-	case apierrors.IsNotFound(err):
-		return fmt.Errorf("the cluster has no %s in version v1: Dynamic Resource Allocation needs Kubernetes 1.34 or newer (%w)", resource, err)
-	case errors.As(err, &unreachable) || errors.As(err, &network):
-		return fmt.Errorf("the API server cannot be reached: check --kubeconfig and --context (%w)", err)
-	}
-	return fmt.Errorf("list %s: %w", resource, err)
+// listInto reads all objects of a kind.
+func listInto[T runtime.Object](ctx context.Context, all *[]T, resource, where string, page pager.ListPageFunc) (err error) {
+	*all, err = report.ListAll(ctx, page, func(object T) T { return object })
+	return report.Explain(err, kube.VerbList, resource, where, "")
 }

@@ -55,15 +55,15 @@ func (s *Cluster) Read(ctx context.Context) (View, error) {
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.Go(func() (err error) {
 		// Pods come after claims, so that one which uses a claim is seen.
-		o.claims, err = list(groupCtx, s.listClaims, ownership.PruneClaim)
+		o.claims, err = ListAll(groupCtx, s.listClaims, ownership.PruneClaim)
 		if err != nil {
 			return s.explain(err, kube.VerbList, claimsResource)
 		}
-		o.pods, err = list(groupCtx, s.listPods, ownership.PrunePod)
+		o.pods, err = ListAll(groupCtx, s.listPods, ownership.PrunePod)
 		return s.explain(err, kube.VerbList, podsResource)
 	})
 	group.Go(func() (err error) {
-		o.slices, err = list(groupCtx, s.listSlices, ownership.PruneSlice)
+		o.slices, err = ListAll(groupCtx, s.listSlices, ownership.PruneSlice)
 		if apierrors.IsForbidden(err) {
 			o.slices, o.problem = nil, withoutSlices
 			return nil
@@ -127,9 +127,9 @@ func (s *Cluster) selectSlices(o metav1.ListOptions) metav1.ListOptions {
 	return o
 }
 
-// list reads all objects of a kind, page by page, and drops what is not needed of
+// ListAll reads all objects of a kind, page by page, and drops what is not needed of
 // them on the way. The result is never nil.
-func list[T runtime.Object](ctx context.Context, page pager.ListPageFunc, prune func(T) T) ([]T, error) {
+func ListAll[T runtime.Object](ctx context.Context, page pager.ListPageFunc, prune func(T) T) ([]T, error) {
 	all := []T{}
 	err := pager.New(page).EachListItemWithAlloc(ctx, metav1.ListOptions{}, func(object runtime.Object) error {
 		typed, ok := object.(T)
@@ -144,30 +144,37 @@ func list[T runtime.Object](ctx context.Context, page pager.ListPageFunc, prune 
 
 // explain says in one line what went wrong and what to do about it.
 func (s *Cluster) explain(err error, verb, resource string) error {
-	var unreachable *url.Error
-	var network net.Error
-	what := resource + " in all namespaces"
+	where := " in all namespaces"
 	switch {
 	case resource == slicesResource:
-		what = resource
+		where = ""
 	case s.Options.Namespace != "":
-		what = resource + " in namespace " + s.Options.Namespace
+		where = " in namespace " + s.Options.Namespace
+	case apierrors.IsForbidden(err):
+		return fmt.Errorf("you may not %s %s%s: give --namespace for one in which you may, or ask for that right (%w)", verb, resource, where, err)
 	}
+	return Explain(err, verb, resource, where, ", or give --socket on a node")
+}
+
+// Explain says in one line what went wrong with a call to the API server, and what to do
+// about it. where follows the resource, such as " in all namespaces", and otherwise what
+// a user can check if there is no API server.
+func Explain(err error, verb, resource, where, otherwise string) error {
+	var unreachable *url.Error
+	var network net.Error
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, context.Canceled):
 		return fmt.Errorf("%s %s: %w", verb, resource, err)
-	case apierrors.IsForbidden(err) && s.Options.Namespace == "" && resource != slicesResource:
-		return fmt.Errorf("you may not %s %s: give --namespace for one in which you may, or ask for that right (%w)", verb, what, err)
 	case apierrors.IsForbidden(err):
-		return fmt.Errorf("you may not %s %s: ask for that right (%w)", verb, what, err)
+		return fmt.Errorf("you may not %s %s%s: ask for that right (%w)", verb, resource, where, err)
 	case apierrors.IsUnauthorized(err):
 		return fmt.Errorf("the API server does not know you: log in again, or give another --context (%w)", err)
 	case apierrors.IsNotFound(err) && resource != podsResource:
 		return fmt.Errorf("the cluster has no %s in version v1: Dynamic Resource Allocation needs Kubernetes 1.34 or newer (%w)", resource, err)
 	case errors.As(err, &unreachable) || errors.As(err, &network):
-		return fmt.Errorf("the API server cannot be reached: check --kubeconfig and --context, or give --socket on a node (%w)", err)
+		return fmt.Errorf("the API server cannot be reached: check --kubeconfig and --context%s (%w)", otherwise, err)
 	}
-	return fmt.Errorf("%s %s: %w", verb, what, err)
+	return fmt.Errorf("%s %s%s: %w", verb, resource, where, err)
 }
