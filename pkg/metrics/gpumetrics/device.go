@@ -97,11 +97,6 @@ func (r *reading) fill(device *Device) {
 	if r.lost {
 		return
 	}
-	if r.reader.has(symbolMemory) {
-		if memory, ret := r.memoryInfo(); r.ok("memory", ret) {
-			device.FBUsedBytes = &memory.used
-		}
-	}
 	if r.instance == nil && r.reader.has(symbolEnergy) {
 		if millijoules, ret := r.energy(); r.ok("energy", ret) {
 			device.EnergyMillijoules = &millijoules

@@ -54,8 +54,8 @@ func TestDefaultFieldsOfAnH100(t *testing.T) {
 			Kind: GPU, UUID: gpu.UUID,
 			GPU: GPUIdentity{Index: 0, Minor: ptr(0), UUID: gpu.UUID, PCIBusID: gpu.PCIBusID, ModelName: "NVIDIA H100 80GB HBM3"},
 			// It was first read after 10 s; synctest's clock begins with the year 2000.
-			MeasuredSince: time.Date(2000, 1, 1, 0, 0, 10, 0, time.UTC),
-			FBUsedBytes:   ptr(uint64(30 * gib)), EnergyMillijoules: ptr(uint64(2_240_000)), SMUtil: ptr(0.5),
+			MeasuredSince:     time.Date(2000, 1, 1, 0, 0, 10, 0, time.UTC),
+			EnergyMillijoules: ptr(uint64(2_240_000)), SMUtil: ptr(0.5),
 			Processes: []Process{{PID: 7, UsedBytes: 20 * gib, SMUtil: ptr(0.25)}, {PID: 8, UsedBytes: 10 * gib, SMUtil: ptr(0.25)}},
 		}
 		d.Values = nil
@@ -101,9 +101,9 @@ func TestPartitionsHaveValuesOfTheirOwn(t *testing.T) {
 		pid := devices[1].Processes[0].PID
 		began := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 		want := []Device{
-			{Kind: GPU, UUID: gpu.UUID, GPU: gpu, MeasuredSince: began, FBUsedBytes: ptr(uint64(gib)), EnergyMillijoules: devices[0].EnergyMillijoules, SMUtil: ptr(0.0727)},
-			{Kind: Instance, UUID: small, GPU: gpu, Profile: "1g.10gb", GPUInstanceID: devices[1].GPUInstanceID, MeasuredSince: began, FBUsedBytes: ptr(uint64(gib)), SMUtil: ptr(0.6), Processes: []Process{{PID: pid, UsedBytes: gib}}},
-			{Kind: Instance, UUID: large, GPU: gpu, Profile: "3g.40gb", GPUInstanceID: devices[2].GPUInstanceID, MeasuredSince: began, FBUsedBytes: ptr(uint64(0)), SMUtil: ptr(0.0), Processes: []Process{}},
+			{Kind: GPU, UUID: gpu.UUID, GPU: gpu, MeasuredSince: began, EnergyMillijoules: devices[0].EnergyMillijoules, SMUtil: ptr(0.0727)},
+			{Kind: Instance, UUID: small, GPU: gpu, Profile: "1g.10gb", GPUInstanceID: devices[1].GPUInstanceID, MeasuredSince: began, SMUtil: ptr(0.6), Processes: []Process{{PID: pid, UsedBytes: gib}}},
+			{Kind: Instance, UUID: large, GPU: gpu, Profile: "3g.40gb", GPUInstanceID: devices[2].GPUInstanceID, MeasuredSince: began, SMUtil: ptr(0.0), Processes: []Process{}},
 		}
 		if diff := cmp.Diff(want, devices); diff != "" {
 			t.Errorf("devices (-want +got):\n%s", diff)

@@ -262,7 +262,7 @@ func TestEveryFieldHasItsValue(t *testing.T) {
 		"DCGM_FI_DEV_MIG_MODE": of(0), "DCGM_FI_DEV_ECC_CURRENT": of(1), "DCGM_FI_DEV_PERSISTENCE_MODE": of(1), "DCGM_FI_DEV_VGPU_LICENSE_STATUS": of(1),
 	})
 	want := Device{
-		Kind: GPU, UUID: uuid0, FBUsedBytes: ptr(uint64(600 << 20)), EnergyMillijoules: ptr(uint64(123_456_789)), SMUtil: ptr(0.57),
+		Kind: GPU, UUID: uuid0, EnergyMillijoules: ptr(uint64(123_456_789)), SMUtil: ptr(0.57),
 		GPU:       GPUIdentity{Index: 2, Minor: ptr(3), UUID: uuid0, PCIBusID: "0000:07:00.0", ModelName: "NVIDIA L4"},
 		Processes: []Process{}, MeasuredSince: at,
 	}

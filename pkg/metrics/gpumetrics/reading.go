@@ -25,7 +25,7 @@ type reading struct {
 	dev, gpuDev nvml.Device
 	state       *deviceState
 	now         time.Time
-	// since is when the time began of which some values are, if any are of a time.
+	// since is the start of the period over which some values were measured, if any was.
 	since time.Time
 	// lost is true once a call said that the GPU is lost; no more are made.
 	lost bool
@@ -192,7 +192,7 @@ func (r *reading) fieldValue(i int, f *field) Value {
 	return Value{Number: perSecond / f.field.divisor, Present: ok}
 }
 
-// measuredSince notes when the time began over which a value was measured.
+// measuredSince notes the start of the period over which a value was measured.
 func (r *reading) measuredSince(since time.Time) {
 	if r.since.IsZero() || since.Before(r.since) {
 		r.since = since

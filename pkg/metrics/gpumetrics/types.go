@@ -75,11 +75,9 @@ type Device struct {
 	GPUInstanceID *int
 	// Values are those of the fields given to [NewReader], in the same order.
 	Values []Value
-	// MeasuredSince is when the time began of which the values are that are measured over
-	// a time; zero if there are none.
+	// MeasuredSince is the start of the period over which some of the values were
+	// measured; zero if none was.
 	MeasuredSince time.Time
-	// FBUsedBytes is the device's memory in use, in bytes.
-	FBUsedBytes *uint64
 	// EnergyMillijoules is what the GPU has drawn since its driver was loaded. A
 	// partition has none.
 	EnergyMillijoules *uint64
