@@ -6,7 +6,6 @@ import (
 	"golang.org/x/sync/errgroup"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/pager"
 
@@ -36,28 +35,28 @@ func readCluster(ctx context.Context, c *clients) (*clusterState, error) {
 	// At most a few calls at once, as the API server has others to serve.
 	group.SetLimit(4)
 	group.Go(func() error {
-		if err := listInto(groupCtx, &in.Claims, "resourceclaims.resource.k8s.io", everywhere, page(resources.ResourceClaims("").List)); err != nil {
+		if err := listInto(groupCtx, &in.Claims, "resourceclaims.resource.k8s.io", everywhere, report.Page(resources.ResourceClaims("").List)); err != nil {
 			return err
 		}
-		return listInto(groupCtx, &in.Pods, "pods", everywhere, page(core.Pods("").List))
+		return listInto(groupCtx, &in.Pods, "pods", everywhere, report.Page(core.Pods("").List))
 	})
 	group.Go(func() error {
-		return listInto(groupCtx, &in.ClaimTemplates, "resourceclaimtemplates.resource.k8s.io", everywhere, page(resources.ResourceClaimTemplates("").List))
+		return listInto(groupCtx, &in.ClaimTemplates, "resourceclaimtemplates.resource.k8s.io", everywhere, report.Page(resources.ResourceClaimTemplates("").List))
 	})
 	group.Go(func() error {
-		return listInto(groupCtx, &in.Slices, "resourceslices.resource.k8s.io", "", page(resources.ResourceSlices().List))
+		return listInto(groupCtx, &in.Slices, "resourceslices.resource.k8s.io", "", report.Page(resources.ResourceSlices().List))
 	})
-	group.Go(func() error { return listInto(groupCtx, &in.Nodes, "nodes", "", page(core.Nodes().List)) })
+	group.Go(func() error { return listInto(groupCtx, &in.Nodes, "nodes", "", report.Page(core.Nodes().List)) })
 	group.Go(func() error {
-		return listInto(groupCtx, &in.Classes, "deviceclasses.resource.k8s.io", "", page(resources.DeviceClasses().List))
+		return listInto(groupCtx, &in.Classes, "deviceclasses.resource.k8s.io", "", report.Page(resources.DeviceClasses().List))
 	})
 	var rules, priorities error
 	group.Go(func() error {
-		rules = listInto(groupCtx, &in.TaintRules, "devicetaintrules.resource.k8s.io", "", page(resources.DeviceTaintRules().List))
+		rules = listInto(groupCtx, &in.TaintRules, "devicetaintrules.resource.k8s.io", "", report.Page(resources.DeviceTaintRules().List))
 		return notEssential(rules)
 	})
 	group.Go(func() error {
-		priorities = listInto(groupCtx, &s.priorities, "priorityclasses.scheduling.k8s.io", "", page(c.typed.SchedulingV1().PriorityClasses().List))
+		priorities = listInto(groupCtx, &s.priorities, "priorityclasses.scheduling.k8s.io", "", report.Page(c.typed.SchedulingV1().PriorityClasses().List))
 		return notEssential(priorities)
 	})
 	if err := group.Wait(); err != nil {
@@ -77,11 +76,6 @@ func notEssential(err error) error {
 		return nil
 	}
 	return err
-}
-
-// page makes a typed client's List one that a pager can call.
-func page[L runtime.Object](list func(context.Context, metav1.ListOptions) (L, error)) pager.ListPageFunc {
-	return func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return list(ctx, o) }
 }
 
 // listInto reads all objects of a kind.

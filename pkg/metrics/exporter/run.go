@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -48,7 +49,7 @@ func (e *Exporter) Run(ctx context.Context, source inventory.Source, reader Read
 	r := &runner{exporter: e, source: source, reader: reader, owners: owners, wake: make(chan struct{}, 1)}
 	wg.Go(func() {
 		source.Watch(ctx, func(node inventory.Node) {
-			r.setNode(node)
+			r.node.Store(&node)
 			r.signal()
 		})
 	})
@@ -83,12 +84,8 @@ type runner struct {
 	// wake has room for one signal: if it is full, a sample follows already.
 	wake chan struct{}
 
-	nodeMu sync.Mutex
-	node   inventory.Node
-	// known is false before the first node.
-	known bool
-	// version grows with every node.
-	version uint64
+	// node is nil before the first.
+	node atomic.Pointer[inventory.Node]
 
 	// looked is the state for which the node was last read anew. It belongs to loop.
 	looked wanted
@@ -100,7 +97,7 @@ type runner struct {
 // wanted is a state in which owners hold devices that the node does not have.
 type wanted struct {
 	holdings *holdings
-	version  uint64
+	node     *inventory.Node
 }
 
 func (r *runner) signal() {
@@ -108,19 +105,6 @@ func (r *runner) signal() {
 	case r.wake <- struct{}{}:
 	default:
 	}
-}
-
-func (r *runner) setNode(node inventory.Node) {
-	r.nodeMu.Lock()
-	defer r.nodeMu.Unlock()
-	r.node, r.known = node, true
-	r.version++
-}
-
-func (r *runner) currentNode() (node inventory.Node, version uint64, known bool) {
-	r.nodeMu.Lock()
-	defer r.nodeMu.Unlock()
-	return r.node, r.version, r.known
 }
 
 func (r *runner) loop(ctx context.Context) error {
@@ -143,14 +127,14 @@ func (r *runner) loop(ctx context.Context) error {
 func (r *runner) sample(ctx context.Context) error {
 	current, _ := r.owners.Current()
 	r.exporter.SetOwnership(current.Verified, r.owners.Errors())
-	node, known := r.lookForDevices(ctx)
+	node := r.lookForDevices(ctx)
 	switch {
-	case !known:
+	case node == nil:
 		return nil
 	case node.RestartNeeded:
 		return ErrRestart
 	}
-	sample := r.reader.Read(ctx, node, time.Now())
+	sample := r.reader.Read(ctx, *node, time.Now())
 	if ctx.Err() == nil {
 		r.exporter.Update(sample)
 	}
@@ -158,33 +142,30 @@ func (r *runner) sample(ctx context.Context) error {
 }
 
 // lookForDevices is the node, read anew if owners hold a partition that it does not
-// have: one that was made just now.
-func (r *runner) lookForDevices(ctx context.Context) (node inventory.Node, known bool) {
-	node, version, known := r.currentNode()
-	if !known {
-		return node, false
+// have: one that was made just now. It is nil before the first.
+func (r *runner) lookForDevices(ctx context.Context) *inventory.Node {
+	node := r.node.Load()
+	if node == nil {
+		return nil
 	}
 	r.exporter.mu.Lock()
 	h := r.exporter.holdings
 	r.exporter.mu.Unlock()
-	state := wanted{h, version}
-	if h == nil || state == r.looked || !h.missing(node) {
-		return node, true
+	if h == nil || r.looked == (wanted{h, node}) || !h.missing(node) {
+		return node
 	}
 	fresh, err := r.source.Snapshot(ctx)
 	if err != nil {
-		// The context has ended.
-		return node, true
+		return node // The context has ended.
 	}
-	r.setNode(fresh)
-	_, version, _ = r.currentNode()
-	r.looked = wanted{h, version}
-	return fresh, true
+	r.node.Store(&fresh)
+	r.looked = wanted{h, &fresh}
+	return &fresh
 }
 
 // missing says whether there are owners of partitions that the node does not have, on
 // GPUs that it has.
-func (h *holdings) missing(node inventory.Node) bool {
+func (h *holdings) missing(node *inventory.Node) bool {
 	has := map[string]bool{}
 	for i := range node.GPUs {
 		gpu := &node.GPUs[i]

@@ -55,11 +55,11 @@ func (s *Cluster) Read(ctx context.Context) (View, error) {
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.Go(func() (err error) {
 		// Pods come after claims, so that one which uses a claim is seen.
-		o.claims, err = ListAll(groupCtx, s.listClaims, ownership.PruneClaim)
+		o.claims, err = ListAll(groupCtx, s.listClaims(), ownership.PruneClaim)
 		if err != nil {
 			return s.explain(err, kube.VerbList, claimsResource)
 		}
-		o.pods, err = ListAll(groupCtx, s.listPods, ownership.PrunePod)
+		o.pods, err = ListAll(groupCtx, s.listPods(), ownership.PrunePod)
 		return s.explain(err, kube.VerbList, podsResource)
 	})
 	group.Go(func() (err error) {
@@ -105,12 +105,12 @@ func (s *Cluster) view(o objects, workload func(*corev1.Pod) *ownership.Workload
 	return v
 }
 
-func (s *Cluster) listClaims(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-	return s.Typed.ResourceV1().ResourceClaims(s.Options.Namespace).List(ctx, o)
+func (s *Cluster) listClaims() pager.ListPageFunc {
+	return Page(s.Typed.ResourceV1().ResourceClaims(s.Options.Namespace).List)
 }
 
-func (s *Cluster) listPods(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-	return s.Typed.CoreV1().Pods(s.Options.Namespace).List(ctx, o)
+func (s *Cluster) listPods() pager.ListPageFunc {
+	return Page(s.Typed.CoreV1().Pods(s.Options.Namespace).List)
 }
 
 func (s *Cluster) listSlices(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
@@ -125,6 +125,11 @@ func (s *Cluster) selectSlices(o metav1.ListOptions) metav1.ListOptions {
 	}
 	o.FieldSelector = selector.String()
 	return o
+}
+
+// Page makes a typed client's List one that reads a page for [ListAll].
+func Page[L runtime.Object](list func(context.Context, metav1.ListOptions) (L, error)) pager.ListPageFunc {
+	return func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return list(ctx, o) }
 }
 
 // ListAll reads all objects of a kind, page by page, and drops what is not needed of

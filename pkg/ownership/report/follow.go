@@ -38,16 +38,12 @@ func newFollower(s *Cluster) *follower {
 	return &follower{
 		cluster: s, changed: make(chan struct{}, 1),
 		claims: kube.NewSet(kube.SetOptions[*resourceapi.ResourceClaim]{
-			Client: s.Typed, List: s.listClaims, Prune: ownership.PruneClaim,
-			Watch: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-				return s.Typed.ResourceV1().ResourceClaims(s.Options.Namespace).Watch(ctx, o)
-			},
+			Client: s.Typed, List: s.listClaims(), Prune: ownership.PruneClaim,
+			Watch: s.Typed.ResourceV1().ResourceClaims(s.Options.Namespace).Watch,
 		}),
 		pods: kube.NewSet(kube.SetOptions[*corev1.Pod]{
-			Client: s.Typed, List: s.listPods, Prune: ownership.PrunePod,
-			Watch: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-				return s.Typed.CoreV1().Pods(s.Options.Namespace).Watch(ctx, o)
-			},
+			Client: s.Typed, List: s.listPods(), Prune: ownership.PrunePod,
+			Watch: s.Typed.CoreV1().Pods(s.Options.Namespace).Watch,
 		}),
 		slices: kube.NewSet(kube.SetOptions[*resourceapi.ResourceSlice]{
 			Client: s.Typed, List: s.listSlices, Prune: ownership.PruneSlice,

@@ -3,7 +3,6 @@ package report
 import (
 	"context"
 	"maps"
-	"sync"
 
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
@@ -20,12 +19,12 @@ import (
 )
 
 // makers knows who made the ReplicaSets and Jobs that pods were made by. It is a
-// refinement: without it, or where they may not be read, a pod's own names must do.
+// refinement: without it, or where they may not be read, a pod's own names must do. One
+// goroutine uses it at a time.
 type makers struct {
 	metadata  metadata.Interface
 	namespace string
 
-	mu sync.Mutex
 	// known are the workloads behind ReplicaSets and Jobs by UID: themselves, where
 	// nobody made them, and nil for those that are gone.
 	known map[types.UID]*ownership.Workload
@@ -66,7 +65,7 @@ func (m *makers) load(ctx context.Context) {
 			return nil
 		})
 		if err != nil {
-			m.refuse(resource, err)
+			m.refused[resource] = err
 		}
 	}
 }
@@ -76,36 +75,8 @@ func (m *makers) learn(kind schema.GroupKind, resource schema.GroupVersionResour
 	if maker := metav1.GetControllerOfNoCopy(o); maker != nil {
 		w = &ownership.Workload{APIVersion: maker.APIVersion, Kind: maker.Kind, Name: maker.Name}
 	}
-	m.remember(o.UID, w)
+	m.known[o.UID] = w
 	return w
-}
-
-func (m *makers) remember(uid types.UID, w *ownership.Workload) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.known[uid] = w
-}
-
-func (m *makers) refuse(resource schema.GroupVersionResource, err error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.refused[resource] = err
-}
-
-// forgive lets be asked for again what failed for another reason than a right that is
-// missing.
-func (m *makers) forgive() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	maps.DeleteFunc(m.refused, func(_ schema.GroupVersionResource, err error) bool { return !apierrors.IsForbidden(err) })
-}
-
-// lookUp gives the workload behind an object; decided is false if it must be asked for.
-func (m *makers) lookUp(uid types.UID, resource schema.GroupVersionResource) (w *ownership.Workload, decided bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	w, known := m.known[uid]
-	return w, known || m.refused[resource] != nil
 }
 
 // of gives a function that finds a pod's workload, for one call of ownership.Join.
@@ -113,7 +84,8 @@ func (m *makers) of(ctx context.Context) func(*corev1.Pod) *ownership.Workload {
 	if m == nil {
 		return nil
 	}
-	m.forgive()
+	// What failed for another reason than a missing right is asked for again.
+	maps.DeleteFunc(m.refused, func(_ schema.GroupVersionResource, err error) bool { return !apierrors.IsForbidden(err) })
 	return func(pod *corev1.Pod) *ownership.Workload {
 		if w := m.find(ctx, pod); w != nil {
 			return w
@@ -134,17 +106,17 @@ func (m *makers) find(ctx context.Context, pod *corev1.Pod) *ownership.Workload 
 	if !ok {
 		return nil
 	}
-	if w, decided := m.lookUp(controller.UID, resource); decided {
+	if w, known := m.known[controller.UID]; known || m.refused[resource] != nil {
 		return w
 	}
 	// It is younger than the list.
 	o, err := m.metadata.Resource(resource).Namespace(pod.Namespace).Get(ctx, controller.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err), err == nil && o.UID != controller.UID:
-		m.remember(controller.UID, nil)
+		m.known[controller.UID] = nil
 		return nil
 	case err != nil:
-		m.refuse(resource, err)
+		m.refused[resource] = err
 		return nil
 	}
 	return m.learn(kind, resource, o)
