@@ -5,6 +5,9 @@ SHELL := /bin/bash
 
 # go-nvml binds some calls that NVML's header marks as deprecated.
 export CGO_CFLAGS ?= -O2 -g -Wno-deprecated-declarations
+# NVML is loaded while a program runs, and its symbols are undefined until then: some
+# compilers bind all of them at start (-z now) unless they are told not to.
+export CGO_LDFLAGS ?= -O2 -g -Wl,-z,lazy
 
 BIN := bin
 # demo: "local" builds and starts a cluster without Docker, "kind" uses kind.

@@ -148,7 +148,7 @@ func (b *builder) tool(ctx context.Context, t tool) error {
 		cmd.Dir = filepath.Join(b.source, t.dir)
 		// The caller's C flags have no use here, and other ones than last time would
 		// have all of Kubernetes compiled anew.
-		cmd.Env = append(os.Environ(), "GOBIN="+b.bin, "CGO_CFLAGS=")
+		cmd.Env = append(os.Environ(), "GOBIN="+b.bin, "CGO_CFLAGS=", "CGO_LDFLAGS=")
 		if t.static {
 			cmd.Env = append(cmd.Env, "CGO_ENABLED=0")
 		}

@@ -130,7 +130,8 @@ func (p program) compile(ctx context.Context, repoRoot, output string, tags []st
 	}
 	cmd := exec.CommandContext(ctx, "go", append(args, p.pkg)...)
 	cmd.Dir = repoRoot
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=1")
+	// NVML's symbols are undefined until it is loaded.
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=1", "CGO_LDFLAGS=-O2 -g -Wl,-z,lazy")
 	// Shown only after a failure: NVML's header alone fills pages with warnings.
 	var said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said

@@ -26,7 +26,7 @@ func fakeGo(t *testing.T, body string) {
 
 func TestBuildDriver(t *testing.T) {
 	repo, out := t.TempDir(), filepath.Join(t.TempDir(), "not", "there", "yet")
-	fakeGo(t, `echo "$all" >> calls; echo "program of $(basename "$output")" > "$output"`)
+	fakeGo(t, `echo "$all" >> calls; echo "$CGO_LDFLAGS" >> flags; echo "program of $(basename "$output")" > "$output"`)
 	var progress bytes.Buffer
 	tarPath, err := BuildDriver(t.Context(), repo, out, &progress, "one", "two")
 	if err != nil {
@@ -49,6 +49,14 @@ func TestBuildDriver(t *testing.T) {
 		"build -buildvcs=false -ldflags=-s -w -linkmode=external -extldflags=-static -o " + out + "/bin/nvidia-cdi-hook -tags=one,two github.com/NVIDIA/nvidia-container-toolkit/cmd/nvidia-cdi-hook\n"
 	if diff := cmp.Diff(want, string(calls)); diff != "" {
 		t.Errorf("calls of go (-want +got):\n%s", diff)
+	}
+
+	flags, err := os.ReadFile(filepath.Join(repo, "flags"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if lazy := strings.Count(string(flags), "-Wl,-z,lazy\n"); lazy != 8 {
+		t.Errorf("%d of 8 programs bind NVML's functions when they are called: %s", lazy, flags)
 	}
 
 	img := readImage(t, tarPath, "apportion.dev/apportion:dev")
