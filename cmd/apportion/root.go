@@ -27,7 +27,7 @@ type usageError struct{ error }
 
 func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
-// run runs the program with its arguments, of which the first is its own name,
+// run runs the program with its arguments, the first of which is its own name,
 // and gives the exit code.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	name := displayName(args[0])

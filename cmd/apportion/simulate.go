@@ -54,7 +54,7 @@ func (o *planFlags) add(cmd *cobra.Command) {
 	flags.StringSliceVarP(&o.files, "filename", "f", nil, "File or folder of manifests, - for standard input. May be given several times.")
 	flags.BoolVarP(&o.recursive, "recursive", "R", false, "Read the folders in folders, too.")
 	flags.StringSliceVar(&o.instanceTypes, "instance-types", nil, `What new nodes may become: names or patterns of the catalog ("p5*"), and files of instance types; all of the catalog by default.`)
-	flags.StringSliceVar(&o.zones, "zones", nil, "Zones in which new nodes can be had, for instance types of which no file says it.")
+	flags.StringSliceVar(&o.zones, "zones", nil, "Zones in which new nodes can be had, for instance types whose zones no file gives.")
 	flags.StringVar(&o.driverName, "driver-name", catalog.DefaultDriverName, "Name of the DRA driver of new nodes.")
 	flags.StringVar(&o.driverVersion, "driver-version", "", "Version of NVIDIA's driver on new nodes, such as 580.95.05.")
 	flags.StringVar(&o.cudaVersion, "cuda-driver-version", "", "CUDA version of that driver, such as 13.0.")

@@ -70,7 +70,7 @@ func readCluster(ctx context.Context, c *clients) (*clusterState, error) {
 	return s, nil
 }
 
-// notEssential passes over what a cluster does not have, or does not show.
+// notEssential ignores that a cluster does not have something, or does not show it.
 func notEssential(err error) error {
 	if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
 		return nil

@@ -208,7 +208,7 @@ func usesByGroup(pod *corev1.Pod, claim *resourceapi.ResourceClaim) bool {
 }
 
 // usesUnknown says whether a pod that refers to a claim's name uses the one that is
-// held, of which nothing is known.
+// held, and about which nothing else is known.
 func (j *joiner) usesUnknown(pod *corev1.Pod, name claimName) bool {
 	bySpec, byStatus := references(pod, name.name)
 	others := j.others[name]

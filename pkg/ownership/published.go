@@ -31,8 +31,8 @@ type publishedDevice struct {
 	memoryKnown bool
 }
 
-// NewPublished reads the driver's devices from slices, of which it keeps nothing.
-// Those of other drivers are passed over.
+// NewPublished reads the driver's devices from slices, and keeps none of them.
+// Those of other drivers are ignored.
 func NewPublished(driver string, resourceSlices []*resourceapi.ResourceSlice) *Published {
 	p := &Published{driver: driver, devices: map[deviceName]publishedDevice{}, nodes: map[string]string{}}
 	current := currentSlices(resourceSlices, driver)

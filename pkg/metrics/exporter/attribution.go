@@ -38,7 +38,7 @@ type user struct {
 // nobody is the attribution of a device that was never held.
 var nobody = &attribution{}
 
-// forgetReleased is for how long it is known when a device was released. Samples are
+// forgetReleased is how long the time of a device's release is remembered. Samples are
 // never that old.
 const forgetReleased = time.Minute
 

@@ -93,7 +93,7 @@ func (c *charger) account(key accountKey, device ownership.Device) *account {
 }
 
 // setOwners notes who holds what from a time on. Owners that are new began when their
-// claims were prepared, as far as that is later than the change before.
+// claims were prepared, unless that was before the previous change.
 func (c *charger) setOwners(owners []ownership.Owner, at time.Time) {
 	held := map[string]map[accountKey]*ownership.Owner{}
 	order := map[string][]accountKey{}

@@ -22,7 +22,7 @@ type Options struct {
 	// RetainEnded is how long the counters of an owner that has gone are still
 	// published, so that their last values are scraped; 5 minutes if zero.
 	RetainEnded time.Duration
-	// MaxSampleAge is for how long values are published that are not read anew, because
+	// MaxSampleAge is for how long values stay published when no new ones are read, because
 	// reading them hangs; 10 intervals and at least 10 seconds if zero.
 	MaxSampleAge time.Duration
 	// OwnershipGrace is for how long after its start an Exporter waits for the first
@@ -98,7 +98,7 @@ func New(o Options) *Exporter {
 	return e
 }
 
-// SetOwners takes owners, which are not to be changed afterwards, and says when they
+// SetOwners takes owners, which must not change afterwards, and says when they
 // were learned. They are published with the next sample that was taken since they
 // became what they are.
 func (e *Exporter) SetOwners(s ownership.Snapshot, now time.Time) {

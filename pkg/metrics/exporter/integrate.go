@@ -63,7 +63,7 @@ func (c *charger) charge(r *reading, now time.Time) {
 }
 
 // drawn is the energy in joules since the last reading that had it. A counter that
-// went back began anew at 0.
+// went back started again at 0.
 func (g *gpuCharge) drawn(millijoules uint64) (joules float64, counted bool) {
 	if g.metered.IsZero() {
 		return 0, false

@@ -87,7 +87,7 @@ type runner struct {
 	// node is nil before the first.
 	node atomic.Pointer[inventory.Node]
 
-	// looked is the state for which the node was last read anew. It belongs to loop.
+	// looked is the state for which the node was last read again. It belongs to loop.
 	looked wanted
 
 	// problem is the owners' last one. It belongs to Owners.Run.
@@ -141,7 +141,7 @@ func (r *runner) sample(ctx context.Context) error {
 	return nil
 }
 
-// lookForDevices is the node, read anew if owners hold a partition that it does not
+// lookForDevices is the node, read again if owners hold a partition that it does not
 // have: one that was made just now. It is nil before the first.
 func (r *runner) lookForDevices(ctx context.Context) *inventory.Node {
 	node := r.node.Load()

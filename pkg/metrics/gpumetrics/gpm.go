@@ -16,7 +16,7 @@ var gpmSymbols = []string{"nvmlGpmQueryDeviceSupport", "nvmlGpmSampleAlloc", "nv
 const symbolGPMInstance = "nvmlGpmMigSampleGet"
 
 // highestPercentage is the highest that is taken for a percentage that was measured a
-// little late, not for nonsense from counters that began anew.
+// little late, not for nonsense from counters that started again.
 const highestPercentage = 105
 
 // gpmSampler holds the sample buffers of a device. They are memory that the library
@@ -31,8 +31,8 @@ type gpmSampler struct {
 	last, spare nvml.GpmSample
 	taken       bool
 	at          time.Time
-	// values are those of the reader's metrics between the last two samples, of which the
-	// first was taken at since.
+	// values are those of the reader's metrics between the last two samples, the first
+	// of which was taken at since.
 	values []Value
 	since  time.Time
 }

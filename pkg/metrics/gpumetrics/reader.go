@@ -150,7 +150,7 @@ func (r *Reader) stop(logger klog.Logger) {
 	}
 }
 
-// hasAll says whether the library has all of some functions, of which each may have
+// hasAll says whether the library has all of some functions, each of which may have
 // several names, separated by "|".
 func (r *Reader) hasAll(symbols []string) bool {
 	for _, names := range symbols {
@@ -178,7 +178,7 @@ func (r *Reader) has(names string) bool {
 	return false
 }
 
-// device is the state of a device, which begins anew with another driver.
+// device is the state of a device, which starts afresh with another driver.
 func (r *Reader) device(logger klog.Logger, uuid, driver string) *deviceState {
 	s := r.devices[uuid]
 	if s != nil && s.driver != driver {

@@ -36,7 +36,7 @@ type rate struct {
 }
 
 // add notes the counter at a time, and gives its growth since the last but for one that
-// is too near. There is none at first, and where the counter began anew.
+// is too near. There is none at first, and where the counter started again.
 func (r *rate) add(count float64, at time.Time) (float64, bool) {
 	elapsed := at.Sub(r.at)
 	if !r.at.IsZero() && elapsed >= 0 && elapsed < shortest {

@@ -75,11 +75,11 @@ func New(socketPath string) *Client {
 }
 
 // Run follows the service until the context ends: it connects, and connects again
-// after each failure, at most some half a second later. It calls changed with the first
+// after each failure, at most about half a second later. It calls changed with the first
 // snapshot and after each change of its owners, its problem or the driver's process,
-// one call after the other. Such a call is not to wait for long: it holds up the next.
+// one call after the other. A call must not take long: it holds up the next.
 // It is not called when the service is away, nor for a new Verified time alone; see
-// Current for those. The owners are not to be changed. Run is called once at a time.
+// Current for those. The owners must not be changed. Run is called once at a time.
 func (c *Client) Run(ctx context.Context, changed func(ownership.Snapshot)) {
 	backoff := retry
 	for ctx.Err() == nil {
@@ -106,7 +106,7 @@ func (c *Client) Run(ctx context.Context, changed func(ownership.Snapshot)) {
 // Current is the last good snapshot, with generation 0 if there is none, and why it may
 // not be true any more: nil while the service is heard of. Its Verified time is when it
 // was last known to be true; its Problem is what the service itself says against it. The
-// owners are not to be changed.
+// owners must not be changed.
 func (c *Client) Current() (ownership.Snapshot, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -152,7 +152,7 @@ func (c *Client) failed(ctx context.Context, err error) {
 	c.failures++
 }
 
-// heard takes note of what the service said, and says whether it is to be told.
+// heard takes note of what the service said, and says whether to pass it on.
 func (c *Client) heard(ctx context.Context, after ownership.Snapshot) (changed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -165,7 +165,7 @@ func (c *Client) heard(ctx context.Context, after ownership.Snapshot) (changed b
 }
 
 // connect returns a connection of its own for each attempt: gRPC's would wait longer
-// after each failure, and a restarted driver is to be found at once.
+// after each failure, and a restarted driver should be found at once.
 func (c *Client) connect() (*grpc.ClientConn, error) {
 	return grpc.NewClient("passthrough:///ownership",
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return c.dial(ctx) }),

@@ -51,7 +51,7 @@ import (
 	"apportion.dev/apportion/pkg/ownership"
 )
 
-// contents says what is to be in the files: name -> content. A device that has no name
+// contents says what the files should hold: name -> content. A device that has no name
 // here is in the error, and the others are complete.
 func contents(owners []ownership.Owner, index func(uuid string) (int, bool)) (map[string]string, []error) {
 	lines := map[string][]string{}

@@ -149,7 +149,7 @@ func (s *Set[T]) seed(objects []T) {
 // the server is there; what it has to say follows.
 func (s *Set[T]) note(ctx context.Context, verb string, err error) {
 	if ctx.Err() != nil || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
-		return // It was told to end, or begins anew by itself.
+		return // It was told to end, or starts again by itself.
 	}
 	s.mu.Lock()
 	switch {

@@ -37,7 +37,7 @@ type NodeClient interface {
 }
 
 // DialNode makes a client for a socket behind which somebody listens: the client
-// itself would wait for one for ever, which nobody at a terminal wants.
+// itself would wait for one forever, which nobody at a terminal wants.
 func DialNode(socket string) (NodeClient, error) {
 	connection, err := net.Dial("unix", socket)
 	switch {

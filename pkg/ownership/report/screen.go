@@ -18,7 +18,7 @@ const (
 	clearBelow  = "\x1b[J"
 )
 
-// screen shows what a watch sees: in a terminal in place of what it showed before,
+// screen shows what a watch sees: in a terminal instead of what it showed before,
 // elsewhere below it.
 type screen struct {
 	options       *Options
@@ -100,7 +100,7 @@ func visibleLines(text string) string {
 	return strings.Join(lines, "\n") + "\n"
 }
 
-// fit leaves away what is below the end of the terminal, and says how much that is.
+// fit cuts off what is below the end of the terminal, and says how much that is.
 func (s *screen) fit(text string) []string {
 	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 	// The cursor stands on the line after the last.

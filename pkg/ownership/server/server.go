@@ -49,7 +49,7 @@ func New() *Server {
 
 // Set publishes the owners. There is a new generation only if they differ from those
 // before. problem says why they may be stale or lack pods, empty if they are right;
-// verified is when they were last known to be. What the owners refer to is not to be
+// verified is when they were last known to be. What the owners refer to must not be
 // changed afterwards. Set does not wait for anybody who listens. It can be called from
 // several goroutines.
 func (s *Server) Set(owners []ownership.Owner, problem string, verified time.Time) {
@@ -83,7 +83,7 @@ func (s *Server) Set(owners []ownership.Owner, problem string, verified time.Tim
 }
 
 // Snapshot is the last state that was set. Its generation is 0 before the first Set.
-// Its owners are not to be changed.
+// Its owners must not be changed.
 func (s *Server) Snapshot() ownership.Snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
