@@ -1,6 +1,7 @@
 package devicemodel
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,7 +12,7 @@ import (
 )
 
 // Names of taint keys, after [Policy.TaintDomain] and a slash. Their effect is
-// NoSchedule: who has the device keeps it.
+// NoSchedule: a claim that has the device keeps it.
 const (
 	// TaintUnhealthy is on a device that must not be used now. Its value says why:
 	// TaintValueLost, TaintValueNeedsReset, TaintValueUnusable, or "xid-79" for a
@@ -42,14 +43,15 @@ type fault struct {
 	problem string
 }
 
-// faultsOf returns what is wrong with all devices of a GPU, and what is with one of
-// its GPU instances.
+// faultsOf returns what is wrong with a whole GPU, and what is wrong with each of its
+// GPU instances alone.
 func faultsOf(gpu inventory.GPU) (common []fault, byInstance map[int][]fault) {
 	if gpu.Problem != "" {
 		common = append(common, fault{TaintUnhealthy, problemValue(gpu.Problem), gpu.Problem})
 	}
 	byInstance = map[int][]fault{}
-	for _, xid := range sortedXIDs(gpu.XIDs) {
+	byCode := func(a, b inventory.XID) int { return cmp.Compare(a.Code, b.Code) }
+	for _, xid := range slices.SortedStableFunc(slices.Values(gpu.XIDs), byCode) {
 		value := fmt.Sprintf("xid-%d", xid.Code)
 		if xid.GPUInstance == nil {
 			common = append(common, fault{TaintUnhealthy, value, fmt.Sprintf(
@@ -60,24 +62,6 @@ func faultsOf(gpu inventory.GPU) (common []fault, byInstance map[int][]fault) {
 			"the NVIDIA driver reported Xid %d in the partition: delete the pods that use it, then it is made anew", xid.Code)})
 	}
 	return common, byInstance
-}
-
-// sortedXIDs are the XIDs by code, each once.
-func sortedXIDs(xids []inventory.XID) []inventory.XID {
-	instance := func(x inventory.XID) int {
-		if x.GPUInstance == nil {
-			return -1
-		}
-		return *x.GPUInstance
-	}
-	compare := func(a, b inventory.XID) int {
-		if a.Code != b.Code {
-			return a.Code - b.Code
-		}
-		return instance(a) - instance(b)
-	}
-	sorted := slices.SortedFunc(slices.Values(xids), compare)
-	return slices.CompactFunc(sorted, func(a, b inventory.XID) bool { return compare(a, b) == 0 })
 }
 
 // problemValue is a problem as the value of a taint, which cannot hold a sentence.
@@ -91,7 +75,7 @@ func problemValue(problem string) string {
 	return TaintValueUnusable
 }
 
-// faults are what is wrong with a partition beside what is with its GPU.
+// faults are what is wrong with a partition besides the faults of its GPU.
 func (p partition) faults(byInstance map[int][]fault) []fault {
 	var faults []fault
 	if p.missing {
@@ -104,7 +88,7 @@ func (p partition) faults(byInstance map[int][]fault) []fault {
 	return faults
 }
 
-// blame notes on a device what is wrong with it.
+// blame records on a device what is wrong with it.
 func (d *Device) blame(domain string, faults []fault) {
 	var problems []string
 	for _, f := range faults {

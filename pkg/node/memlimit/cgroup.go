@@ -12,9 +12,9 @@ import (
 )
 
 // OfContainer returns the full path of the folder of a container's cgroup, as NVML
-// wants it. The process is the container's. The cgroup is never one that others are
-// in too, whose limit would be theirs: the root of the hierarchy, or that of this
-// this program, which the runtime started. root is the root folder, os.DirFS("/").
+// wants it. The process is the container's. The cgroup is never one that is
+// shared with others, who would get its limit too: the root of the hierarchy, or that
+// of this program, which the runtime started. root is the root folder, os.DirFS("/").
 func OfContainer(root fs.FS, pid int) (string, error) {
 	process := strconv.Itoa(pid)
 	theirs, err := membershipOf(root, process)

@@ -10,8 +10,8 @@ import (
 
 // ErrUnavailable says that a GPU cannot have an MPS daemon here: the supervisor is
 // not deployed, the NVIDIA driver has no MPS, or the daemon ends as soon as it is
-// started. Waiting does not help, so who can do without MPS may go on without. A
-// daemon that is slow, or a supervisor that does not answer now, is another error.
+// started. Waiting does not help, so a caller that can do without MPS may go on
+// without it. A slow daemon, or a supervisor that does not answer now, is another error.
 var ErrUnavailable = errors.New("MPS is not available")
 
 func unavailable(format string, args ...any) error {
@@ -25,7 +25,7 @@ var (
 	claimName = regexp.MustCompile(`^[0-9A-Za-z][0-9A-Za-z-]{0,62}$`)
 )
 
-// errName says that a GPU or claim is not named as they are.
+// errName says that a name does not have the form of a GPU's or a claim's.
 var errName = errors.New("bad name")
 
 // checkNames keeps what is no UUID out of paths.

@@ -4,23 +4,20 @@ import (
 	"cmp"
 	"slices"
 	"strings"
-	"sync"
-
-	"k8s.io/apimachinery/pkg/types"
 
 	"apportion.dev/apportion/pkg/gpu/inventory"
 	"apportion.dev/apportion/pkg/node/mig"
 )
 
-// HeldPartition is a partition that claims made, as their records say.
+// HeldPartition is a partition that was made for claims, as their records say.
 type HeldPartition struct {
 	inventory.Partition
 	// Instance is nil while the partition is being made or removed.
 	Instance *mig.Instance
 }
 
-// Held lists the partitions made on demand, also those that are being made or
-// undone, by GPU and placement.
+// Held lists the partitions made on demand, including those that are being made or
+// removed, by GPU and placement.
 func (p *Preparer) Held() ([]HeldPartition, error) {
 	records, err := p.store.list()
 	if err != nil {
@@ -33,7 +30,7 @@ func (p *Preparer) Held() ([]HeldPartition, error) {
 				continue
 			}
 			made[d.partition()] = nil
-			if r.State == Prepared && !p.undoing.has(r.Claim.UID) {
+			if _, undoing := p.undoing.Load(r.Claim.UID); r.State == Prepared && !undoing {
 				made[d.partition()] = d.MIG
 			}
 		}
@@ -46,31 +43,4 @@ func (p *Preparer) Held() ([]HeldPartition, error) {
 		return cmp.Or(strings.Compare(a.GPU, b.GPU), cmp.Compare(a.Start, b.Start), strings.Compare(a.Profile, b.Profile))
 	})
 	return out, nil
-}
-
-// claimSet is a set of claims for concurrent use.
-type claimSet struct {
-	mu     sync.Mutex
-	claims map[types.UID]bool
-}
-
-func (s *claimSet) add(uid types.UID) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.claims == nil {
-		s.claims = map[types.UID]bool{}
-	}
-	s.claims[uid] = true
-}
-
-func (s *claimSet) remove(uid types.UID) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.claims, uid)
-}
-
-func (s *claimSet) has(uid types.UID) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.claims[uid]
 }

@@ -18,6 +18,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
@@ -135,8 +136,9 @@ type Preparer struct {
 	store  *store
 	gpus   *gpuLocks
 	claims claimLocks
-	// undoing are the claims that are being undone, whose records are still there.
-	undoing claimSet
+	// undoing has the UIDs of the claims that are being undone, whose records are still
+	// there.
+	undoing sync.Map
 }
 
 // New makes the driver's folders for records and locks and returns a Preparer.
@@ -323,8 +325,8 @@ func (p *Preparer) put(operation string, record *Record, write func(*Record) err
 func (p *Preparer) undo(ctx context.Context, operation string, record *Record) (err error) {
 	started := time.Now()
 	defer func() { p.Observe(operation, "undo", time.Since(started), err) }()
-	p.undoing.add(record.Claim.UID)
-	defer p.undoing.remove(record.Claim.UID)
+	p.undoing.Store(record.Claim.UID, true)
+	defer p.undoing.Delete(record.Claim.UID)
 	for _, step := range slices.Backward(p.steps(record)) {
 		if step.Undo == nil {
 			continue
