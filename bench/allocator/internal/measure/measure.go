@@ -43,15 +43,11 @@ type Result struct {
 	Allocs, Bytes uint64
 }
 
-// Compare measures all functions. A function that is nil takes no part and has an empty
-// result.
+// Compare measures all functions.
 func Compare(ctx context.Context, plan Plan, funcs ...Func) ([]Result, error) {
 	results := make([]Result, len(funcs))
 	batches := make([]int, len(funcs))
 	for i, f := range funcs {
-		if f == nil {
-			continue
-		}
 		var err error
 		if results[i], batches[i], err = first(ctx, plan, f); err != nil {
 			return nil, err

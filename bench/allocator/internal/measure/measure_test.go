@@ -61,7 +61,7 @@ func TestCompare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		plan := Plan{Rounds: 3, Batch: 10 * time.Millisecond, Deadline: time.Minute, Slow: time.Second}
 		var fast, slow, over int
-		results, err := Compare(t.Context(), plan, takes(2*time.Millisecond, &fast), nil, takes(2*time.Second, &slow), takes(time.Hour, &over))
+		results, err := Compare(t.Context(), plan, takes(2*time.Millisecond, &fast), takes(2*time.Second, &slow), takes(time.Hour, &over))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -69,13 +69,10 @@ func TestCompare(t *testing.T) {
 		if got := results[0]; got.Median != 2*time.Millisecond || len(got.Times) != 3 || fast != 22 {
 			t.Errorf("fast: %+v after %d calls", got, fast)
 		}
-		if got := results[1]; got.Median != 0 || got.Over {
-			t.Errorf("nobody: %+v", got)
-		}
-		if got := results[2]; got.Median != 2*time.Second || got.Over || slow != 2 {
+		if got := results[1]; got.Median != 2*time.Second || got.Over || slow != 2 {
 			t.Errorf("slow: %+v after %d calls", got, slow)
 		}
-		if got := results[3]; got.Median != time.Minute || !got.Over || over != 1 {
+		if got := results[2]; got.Median != time.Minute || !got.Over || over != 1 {
 			t.Errorf("cut: %+v after %d calls", got, over)
 		}
 	})
