@@ -1,9 +1,9 @@
 package allocator
 
 import (
+	"cmp"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -80,30 +80,29 @@ type holdings struct {
 	published map[schedulerapi.DeviceID]*resourceapi.Device
 }
 
-// heldState says which devices of templates are held on a node, nil if none.
-func (a *Allocator) heldState(node *corev1.Node, set *templateSet) *schedulerapi.AllocatedState {
+// held is the usage of what claims in the cluster hold of the devices of templates on a
+// node; nil if they hold none, as on a node that does not exist yet.
+func (a *Allocator) held(node *corev1.Node, set *templateSet) *solver.Usage {
+	if node == nil {
+		return nil
+	}
 	a.holdings.once.Do(func() {
 		a.holdings.held = heldIndex(a.options.Allocated)
 		a.holdings.published = publishedIndex(a.options.Uninitialized)
 	})
-	var state *schedulerapi.AllocatedState
+	state, any := Allocated(nil, nil), false
 	for i := range set.templates {
 		t := &set.templates[i]
-		key := poolKey{driver: t.Driver, pool: t.Pool}
-		if key.pool == "" {
-			key.pool = node.Name
+		key := poolKey{driver: t.Driver, pool: cmp.Or(t.Pool, node.Name)}
+		if held := a.holdings.held[key]; held != nil {
+			any = true
+			a.holdTemplate(&state, t, key, held)
 		}
-		held := a.holdings.held[key]
-		if held == nil {
-			continue
-		}
-		if state == nil {
-			empty := Allocated(nil, nil)
-			state = &empty
-		}
-		a.holdTemplate(state, t, key, held)
 	}
-	return state
+	if !any {
+		return nil
+	}
+	return solver.NewUsage(state)
 }
 
 // holdTemplate adds what is held of one template.
@@ -220,18 +219,6 @@ func counterTexts(d *resourceapi.Device) []string {
 			words = append(words, name+"="+value.String())
 		}
 	}
-	slices.SortFunc(words, strings.Compare)
+	slices.Sort(words)
 	return words
-}
-
-// held is the usage of what claims in the cluster hold of templates' devices.
-func (a *Allocator) held(node *corev1.Node, set *templateSet) *solver.Usage {
-	if node == nil {
-		return nil
-	}
-	state := a.heldState(node, set)
-	if state == nil {
-		return nil
-	}
-	return solver.NewUsage(*state)
 }

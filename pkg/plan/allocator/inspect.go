@@ -39,11 +39,10 @@ func (a *Allocator) Alternatives(target string) []Alternative {
 func (a *Allocator) PlacedOn(claim types.NamespacedName) (target string, ok bool) {
 	a.mutex.RLock()
 	defer a.mutex.RUnlock()
-	t, ok := a.placed[claim]
-	if !ok {
-		return "", false
+	if t := a.placed[claim]; t != nil {
+		return t.id, true
 	}
-	return t.id, true
+	return "", false
 }
 
 // allClaims are those of all commits.

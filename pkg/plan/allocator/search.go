@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 
 	"apportion.dev/apportion/pkg/plan/allocator/internal/cells"
@@ -50,14 +53,14 @@ type group struct {
 
 // outcome is the answer for one alternative, or a region of it.
 type outcome struct {
-	*group
+	group *group
 	// taken is what the target has then taken, if the group was solved.
 	taken *taken
 }
 
 // placed are the claims that got devices now.
 func (o *outcome) placed() []ClaimAllocation {
-	if len(o.claims) == 0 {
+	if len(o.group.claims) == 0 {
 		return nil
 	}
 	return o.taken.claims
@@ -106,15 +109,12 @@ func (a *Allocator) newSearch(ctx context.Context, on *Target, claims []*resourc
 	return s, nil
 }
 
+// appendNew appends the selectors that are not in the list yet.
 func appendNew(to []*cells.Selector, selectors ...*cells.Selector) []*cells.Selector {
-next:
 	for _, selector := range selectors {
-		for _, before := range to {
-			if before == selector {
-				continue next
-			}
+		if !slices.Contains(to, selector) {
+			to = append(to, selector)
 		}
-		to = append(to, selector)
 	}
 	return to
 }
@@ -205,30 +205,12 @@ func (s *search) solve(r *reach, usage *solver.Usage) (*group, error) {
 
 // sameClaims says whether claims get the same devices.
 func sameClaims(a, b []ClaimAllocation) bool {
-	for i := range a {
-		if len(a[i].Devices) != len(b[i].Devices) {
-			return false
-		}
-		for j := range a[i].Devices {
-			if !sameDevice(&a[i].Devices[j], &b[i].Devices[j]) {
-				return false
-			}
-		}
-	}
-	return true
+	return slices.EqualFunc(a, b, func(a, b ClaimAllocation) bool { return slices.EqualFunc(a.Devices, b.Devices, sameDevice) })
 }
 
-func sameDevice(a, b *DeviceAllocation) bool {
-	if a.Device != b.Device || a.Template != b.Template || a.Request != b.Request ||
-		a.AdminAccess != b.AdminAccess || len(a.Consumed) != len(b.Consumed) {
-		return false
-	}
-	for name, amount := range a.Consumed {
-		if other, ok := b.Consumed[name]; !ok || amount.Cmp(other) != 0 {
-			return false
-		}
-	}
-	return true
+func sameDevice(a, b DeviceAllocation) bool {
+	return a.Device == b.Device && a.Template == b.Template && a.Request == b.Request && a.AdminAccess == b.AdminAccess &&
+		maps.EqualFunc(a.Consumed, b.Consumed, func(a, b resource.Quantity) bool { return a.Cmp(b) == 0 })
 }
 
 // allocations writes choices for the caller.

@@ -47,11 +47,11 @@ func (s *search) runNode() (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !o.solution.Found {
-		return drop(o.dropped(s.allocator.options.Budget))
+	if !o.group.solution.Found {
+		return drop(o.group.dropped(s.allocator.options.Budget))
 	}
 	placements := []Placement{{Claims: o.placed()}}
-	result.Survivors = []Survivor{{InstanceType: name, Placements: placements, Unlike: o.unlike}}
+	result.Survivors = []Survivor{{InstanceType: name, Placements: placements, Unlike: o.group.unlike}}
 	result.commit.places = []place{{instanceType: t, verdict: &verdict{placements: placements, taken: []*taken{o.taken}}}}
 	return result, nil
 }
@@ -99,7 +99,7 @@ type verdictKey struct {
 
 // superposition searches all that a node claim may become.
 type superposition struct {
-	*search
+	search   *search
 	space    *cells.Space
 	result   *Result
 	verdicts map[verdictKey]*verdict
@@ -134,16 +134,16 @@ func (s *search) runNodeClaim() (*Result, error) {
 
 // instanceType finds where one instance type will do, if anywhere.
 func (p *superposition) instanceType(i int) error {
-	t, name := p.types[i], p.on.InstanceTypes[i].Name
+	t, name := p.search.types[i], p.search.on.InstanceTypes[i].Name
 	before := fresh
-	if p.state != nil {
-		before = p.state.byType[name]
+	if p.search.state != nil {
+		before = p.search.state.byType[name]
 	}
 	v, err := p.verdictOfAll(t, before)
 	if err != nil {
 		return err
 	}
-	r, left := p.result, len(p.types)-i
+	r, left := p.result, len(p.search.types)-i
 	if len(v.placements) == 0 {
 		if r.Dropped == nil {
 			r.Dropped = make([]Dropped, 0, left)
@@ -170,10 +170,10 @@ func (p *superposition) instanceType(i int) error {
 // verdictOfAll is the verdict of all alternatives of an instance type together.
 func (p *superposition) verdictOfAll(t *instanceType, before []*alternative) (*verdict, error) {
 	switch {
-	case p.claims.err != nil:
-		return &verdict{dropped: Dropped{Reason: p.claims.err.Error(), Err: true}}, nil
-	case p.claims.impossible != "":
-		return &verdict{dropped: Dropped{Reason: p.claims.impossible}}, nil
+	case p.search.claims.err != nil:
+		return &verdict{dropped: Dropped{Reason: p.search.claims.err.Error(), Err: true}}, nil
+	case p.search.claims.impossible != "":
+		return &verdict{dropped: Dropped{Reason: p.search.claims.impossible}}, nil
 	case len(before) == 0:
 		return &verdict{dropped: Dropped{Reason: goneReason}}, nil
 	case len(before) == 1:
@@ -213,12 +213,12 @@ func (p *superposition) verdict(t *instanceType, before *alternative) (*verdict,
 	var found []outcome
 	var failed []*group
 	for i := range grid.Regions {
-		o, err := p.outcome(p.regionReach(&grid.Regions[i], t.set), before.taken)
+		o, err := p.search.outcome(p.regionReach(&grid.Regions[i], t.set), before.taken)
 		if err != nil {
 			return nil, err
 		}
 		groups[i] = -1
-		if !o.solution.Found {
+		if !o.group.solution.Found {
 			failed = append(failed, o.group)
 			continue
 		}
@@ -227,7 +227,7 @@ func (p *superposition) verdict(t *instanceType, before *alternative) (*verdict,
 			groups[i] = len(found)
 			found = append(found, o)
 		}
-		v.unlike = v.unlike || o.unlike
+		v.unlike = v.unlike || o.group.unlike
 	}
 	if len(failed) > 0 {
 		v.failures = p.failures(grid, fixed, groups, failed)
@@ -246,10 +246,10 @@ func (p *superposition) verdict(t *instanceType, before *alternative) (*verdict,
 // regionReach is what a new node in a region reaches; nothing has to be known of it if no
 // claim needs devices.
 func (p *superposition) regionReach(region *cells.Region, set *templateSet) *reach {
-	if len(p.names) == 0 {
+	if len(p.search.names) == 0 {
 		return nil
 	}
-	return p.allocator.reach(reachKey{signature: region.Signature, set: set}, region.Node)
+	return p.search.allocator.reach(reachKey{signature: region.Signature, set: set}, region.Node)
 }
 
 // alike says whether two outcomes of the same alternative are the same devices, so that it
@@ -268,7 +268,7 @@ func (p *superposition) failures(grid *cells.Grid, fixed cells.Fixed, groups []i
 		if group >= 0 {
 			continue
 		}
-		d := failed[next].dropped(p.allocator.options.Budget)
+		d := failed[next].dropped(p.search.allocator.options.Budget)
 		next++
 		reasons[i] = slices.IndexFunc(failures, func(f failure) bool { return f.Dropped == d })
 		if reasons[i] < 0 {
@@ -315,8 +315,8 @@ func merge(failures []failure) Dropped {
 }
 
 func (p *superposition) sortByPrice() {
-	prices := make(map[string]float64, len(p.on.InstanceTypes))
-	for _, t := range p.on.InstanceTypes {
+	prices := make(map[string]float64, len(p.search.on.InstanceTypes))
+	for _, t := range p.search.on.InstanceTypes {
 		prices[t.Name] = t.Price
 	}
 	slices.SortStableFunc(p.result.Survivors, func(a, b Survivor) int {

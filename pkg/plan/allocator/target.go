@@ -1,6 +1,7 @@
 package allocator
 
 import (
+	"slices"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -70,7 +71,7 @@ func (t *taken) at() *group {
 func (t *taken) translate() {
 	t.once.Do(func() {
 		t.choices = solver.Translate(t.group.solution.Choices, t.group.reach.pools, t.reach.pools)
-		t.all = t.before.usage().With(flat(t.choices))
+		t.all = t.before.usage().With(slices.Concat(t.choices...))
 	})
 }
 
@@ -104,7 +105,7 @@ func (t *taken) choicesOf(claim types.NamespacedName) []solver.Choice {
 func (t *taken) sharedUsage(local map[poolKey]string) *solver.Usage {
 	var choices []solver.Choice
 	for ; t != nil; t = t.before {
-		for _, choice := range flat(t.group.solution.Choices) {
+		for _, choice := range slices.Concat(t.group.solution.Choices...) {
 			id := choice.Device.ID
 			if !choice.Device.Template && !choice.AdminAccess && local[poolKey{driver: id.Driver.String(), pool: id.Pool.String()}] == "" {
 				choices = append(choices, choice)
@@ -115,12 +116,4 @@ func (t *taken) sharedUsage(local map[poolKey]string) *solver.Usage {
 		return nil
 	}
 	return nothing.With(choices)
-}
-
-func flat(choices [][]solver.Choice) []solver.Choice {
-	var all []solver.Choice
-	for _, of := range choices {
-		all = append(all, of...)
-	}
-	return all
 }

@@ -25,7 +25,7 @@ func namesAlike(types []InstanceType, wrong string) []string {
 	for _, t := range types {
 		name := strings.ToLower(t.Name)
 		c := candidate{name: t.Name, other: 1, distance: editDistance(wrong, name)}
-		if family(name) != "" && family(name) == family(wrong) {
+		if family, _, has := strings.Cut(name, "."); has && strings.HasPrefix(wrong, family+".") && family != "" {
 			c.other = 0
 		}
 		if c.other == 0 || c.distance <= max(1, len(name)/5) || strings.Contains(name, wrong) {
@@ -40,15 +40,6 @@ func namesAlike(types []InstanceType, wrong string) []string {
 		names = append(names, c.name)
 	}
 	return names
-}
-
-// family is what stands before the dot in a name, empty without one.
-func family(name string) string {
-	before, _, found := strings.Cut(name, ".")
-	if !found {
-		return ""
-	}
-	return before
 }
 
 // editDistance is how many bytes must be put in, taken out or replaced to make one

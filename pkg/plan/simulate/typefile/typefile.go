@@ -10,6 +10,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -260,12 +261,7 @@ func instanceType(t catalog.InstanceType, e entry, options Options) (*simulate.I
 // is not there was not asked for.
 func AddTemplates(types []*simulate.InstanceType, templates map[string][]allocator.Template, zones []string) []*simulate.InstanceType {
 	result := slices.Clone(types)
-	var names []string
-	for name := range templates {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(templates)) {
 		i := slices.IndexFunc(result, func(it *simulate.InstanceType) bool { return it.Name == name })
 		it := &simulate.InstanceType{}
 		it.Name, it.Labels = name, map[string][]string{corev1.LabelInstanceTypeStable: {name}}

@@ -13,8 +13,8 @@ const (
 
 // blockBuilder finds components, blocks, kinds and classes.
 type blockBuilder struct {
-	*search
-	*symmetry
+	search   *search
+	symmetry *symmetry // what is found, part of the search's plan
 	// role is what each alternative makes of each device: by number of the device, then
 	// of the alternative.
 	role []uint8
@@ -38,31 +38,31 @@ func (s *search) findSymmetry() {
 		parent: make([]int32, total),
 		signs:  make(map[string]int32), kinds: make(map[string]int32),
 	}
-	b.last = make([]int32, total)
-	b.class = make([]int32, total)
+	b.symmetry.last = make([]int32, total)
+	b.symmetry.class = make([]int32, total)
 	b.findRoles()
 	b.findComponents()
 	b.findTies()
 	b.findBlocks()
-	for i := range b.blocks {
-		b.classify(&b.blocks[i])
+	for i := range b.symmetry.blocks {
+		b.classify(&b.symmetry.blocks[i])
 	}
-	b.touched = make([]int32, len(b.blocks))
-	for i := range b.touched {
-		b.touched[i] = -1
+	b.symmetry.touched = make([]int32, len(b.symmetry.blocks))
+	for i := range b.symmetry.touched {
+		b.symmetry.touched[i] = -1
 	}
 }
 
 func (b *blockBuilder) findRoles() {
-	alternatives := len(b.plan.candidates)
-	for n := range b.last {
-		b.last[n] = -1
+	alternatives := len(b.search.plan.candidates)
+	for n := range b.symmetry.last {
+		b.symmetry.last[n] = -1
 		b.parent[n] = int32(n)
 	}
-	for _, r := range b.claims.requests {
+	for _, r := range b.search.claims.requests {
 		for _, a := range r.alternatives {
-			for i := range b.plan.candidates[a.number] {
-				c := &b.plan.candidates[a.number][i]
+			for i := range b.search.plan.candidates[a.number] {
+				c := &b.search.plan.candidates[a.number][i]
 				role := accepts
 				switch {
 				case a.all && c.outcome == tainted:
@@ -73,7 +73,7 @@ func (b *blockBuilder) findRoles() {
 					role = failsAt
 				}
 				b.role[int(c.number)*alternatives+a.number] = role
-				b.last[c.number] = int32(a.position)
+				b.symmetry.last[c.number] = int32(a.position)
 				b.refs[c.number] = c.ref
 			}
 		}
@@ -96,9 +96,9 @@ func (b *blockBuilder) join(n, other int32) {
 
 // each visits the devices that some request can take, in order.
 func (b *blockBuilder) each(visit func(n int32, d *Device)) {
-	for n := range b.last {
-		if b.last[n] >= 0 {
-			visit(int32(n), b.device(b.refs[n]))
+	for n := range b.symmetry.last {
+		if b.symmetry.last[n] >= 0 {
+			visit(int32(n), b.search.device(b.refs[n]))
 		}
 	}
 }
@@ -116,12 +116,12 @@ func (b *blockBuilder) findComponents() {
 			}
 		}
 	})
-	b.component = b.number(func() int32 {
-		b.components = append(b.components, component{})
-		return int32(len(b.components) - 1)
+	b.symmetry.component = b.number(func() int32 {
+		b.symmetry.components = append(b.symmetry.components, component{})
+		return int32(len(b.symmetry.components) - 1)
 	})
 	b.each(func(n int32, d *Device) {
-		c := &b.components[b.component[n]]
+		c := &b.symmetry.components[b.symmetry.component[n]]
 		c.pool = b.refs[n].pool
 		c.size++
 		for _, charge := range d.charges {
@@ -152,8 +152,8 @@ func (b *blockBuilder) number(create func() int32) []int32 {
 // values that tie nothing or everything, or several components that may be alike,
 // blocks would hide more symmetry than they show: such values are compared as they are.
 func (b *blockBuilder) findTies() {
-	b.tied = make([]bool, len(b.claims.attributes))
-	for attribute := range b.tied {
+	b.symmetry.tied = make([]bool, len(b.search.claims.attributes))
+	for attribute := range b.symmetry.tied {
 		large := make(map[int32]int32) // the one component with several devices, by value
 		tied := true
 		b.each(func(n int32, _ *Device) {
@@ -161,10 +161,10 @@ func (b *blockBuilder) findTies() {
 			if !ok {
 				return
 			}
-			c := b.component[n]
+			c := b.symmetry.component[n]
 			former, known := large[v]
 			switch {
-			case b.components[c].size < 2:
+			case b.symmetry.components[c].size < 2:
 				if !known {
 					large[v] = -1
 				}
@@ -174,14 +174,14 @@ func (b *blockBuilder) findTies() {
 				tied = false
 			}
 		})
-		b.tied[attribute] = tied && len(large) > 1
+		b.symmetry.tied[attribute] = tied && len(large) > 1
 	}
 }
 
 // tie is the value that ties a device to others.
 func (b *blockBuilder) tie(n int32, attribute int) (value int32, ok bool) {
 	r := b.refs[n]
-	v := b.valuesOf(r.pool, attribute)[r.device]
+	v := b.search.valuesOf(r.pool, attribute)[r.device]
 	return v, v != noValue && v != unknownValue
 }
 
@@ -189,7 +189,7 @@ func (b *blockBuilder) tie(n int32, attribute int) (value int32, ok bool) {
 func (b *blockBuilder) findBlocks() {
 	owner := make(map[valueRef]int32)
 	b.each(func(n int32, _ *Device) {
-		for attribute, tied := range b.tied {
+		for attribute, tied := range b.symmetry.tied {
 			v, ok := b.tie(n, attribute)
 			if !tied || !ok {
 				continue
@@ -202,14 +202,14 @@ func (b *blockBuilder) findBlocks() {
 			}
 		}
 	})
-	b.block = b.number(func() int32 {
-		b.blocks = append(b.blocks, block{})
-		return int32(len(b.blocks) - 1)
+	b.symmetry.block = b.number(func() int32 {
+		b.symmetry.blocks = append(b.symmetry.blocks, block{})
+		return int32(len(b.symmetry.blocks) - 1)
 	})
 	b.each(func(n int32, _ *Device) {
-		of := &b.blocks[b.block[n]]
+		of := &b.symmetry.blocks[b.symmetry.block[n]]
 		of.devices = append(of.devices, n)
-		of.last = max(of.last, b.last[n])
+		of.last = max(of.last, b.symmetry.last[n])
 	})
 }
 
@@ -224,7 +224,7 @@ func (b *blockBuilder) classify(of *block) {
 	var kindKey []byte
 	for i, n := range of.devices {
 		r := b.refs[n]
-		d := b.device(r)
+		d := b.search.device(r)
 		key := binary.AppendUvarint(b.key[:0], uint64(b.signature(n, r, d)))
 		for _, charge := range d.charges {
 			at := numbered(counters, &of.counters, counterRef{r.pool, charge.counter})
@@ -232,7 +232,7 @@ func (b *blockBuilder) classify(of *block) {
 			key = charge.amount.appendTo(key)
 		}
 		key = append(key, 0)
-		for attribute, tied := range b.tied {
+		for attribute, tied := range b.symmetry.tied {
 			if v, ok := b.tie(n, attribute); tied && ok {
 				at := numbered(values, &of.values, valueRef{int32(attribute), v})
 				key = binary.AppendUvarint(key, uint64(at))
@@ -250,7 +250,7 @@ func (b *blockBuilder) classify(of *block) {
 		of.simple = len(of.devices) == 1 && !d.shared && len(of.counters) == 0 && len(of.values) == 0
 	}
 	for _, c := range of.counters {
-		kindKey = b.poolsOf[c.pool].left[c.counter].appendTo(kindKey)
+		kindKey = b.search.poolsOf[c.pool].left[c.counter].appendTo(kindKey)
 	}
 	kind, ok := b.kinds[string(kindKey)]
 	if !ok {
@@ -261,7 +261,7 @@ func (b *blockBuilder) classify(of *block) {
 	}
 	of.kind = kind
 	for i, n := range of.devices {
-		b.class[n] = b.classes[kind] + local[i]
+		b.symmetry.class[n] = b.classes[kind] + local[i]
 	}
 }
 
@@ -279,10 +279,10 @@ func numbered[T comparable](numbers map[T]int, list *[]T, item T) int {
 // signature is equal for devices that differ in nothing but the counters they draw on
 // and the values that tie them.
 func (b *blockBuilder) signature(n int32, r ref, d *Device) int32 {
-	alternatives := len(b.plan.candidates)
+	alternatives := len(b.search.plan.candidates)
 	roles := b.role[int(n)*alternatives : (int(n)+1)*alternatives]
 	key := append(make([]byte, 0, 64), roles...)
-	for attribute, tied := range b.tied {
+	for attribute, tied := range b.symmetry.tied {
 		v, ok := b.tie(n, attribute)
 		if tied && ok {
 			key = append(key, 't')
@@ -290,15 +290,15 @@ func (b *blockBuilder) signature(n int32, r ref, d *Device) int32 {
 		}
 		key = binary.AppendVarint(append(key, 'v'), int64(v))
 	}
-	key = append(key, byte(b.taken[n]&takenByOthers), flag(d.consumes))
-	if b.plan.pinned[n] {
+	key = append(key, byte(b.search.taken[n]&takenByOthers), flag(d.consumes))
+	if b.search.plan.pinned[n] {
 		key = binary.AppendUvarint(append(key, 'p'), uint64(n))
 	}
 	if d.shared {
 		key = append(key, 's')
-		if at := b.share[n]; at > 0 {
-			key = append(key, flag(b.shares[at-1].others))
-			for _, used := range b.shares[at-1].used {
+		if at := b.search.share[n]; at > 0 {
+			key = append(key, flag(b.search.shares[at-1].others))
+			for _, used := range b.search.shares[at-1].used {
 				key = used.appendTo(key)
 			}
 		}
@@ -317,7 +317,7 @@ func (b *blockBuilder) signature(n int32, r ref, d *Device) int32 {
 
 // appendConsumption encodes what each alternative takes of a device's capacities.
 func (b *blockBuilder) appendConsumption(key []byte, d *Device, roles []uint8) []byte {
-	for _, r := range b.claims.requests {
+	for _, r := range b.search.claims.requests {
 		for _, a := range r.alternatives {
 			if roles[a.number] == ignores {
 				continue
