@@ -57,7 +57,7 @@ type nodeFacts struct {
 // none.
 type attributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute
 
-// commonAttributes are those that a GPU has in common with its partitions.
+// commonAttributes are those that a GPU shares with its partitions.
 func commonAttributes(gpu inventory.GPU, facts nodeFacts) attributes {
 	a := attributes{}
 	a.text(AttributeProductName, gpu.ProductName)
@@ -97,14 +97,7 @@ func cleanText(value string) string {
 		return r
 	}, value)
 	value = strings.TrimSpace(value)
-	if len(value) <= maxStringValue {
-		return value
-	}
-	end := maxStringValue
-	for !utf8.RuneStart(value[end]) {
-		end--
-	}
-	return strings.TrimSpace(value[:end])
+	return strings.TrimSpace(strings.ToValidUTF8(value[:min(len(value), maxStringValue)], ""))
 }
 
 // releaseVersion is a semantic version without pre-release and build, which

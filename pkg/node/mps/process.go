@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -205,12 +204,10 @@ func (p *process) signal(s syscall.Signal) error {
 }
 
 func (p *process) endsWithin(d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
 	case <-p.ended:
 		return true
-	case <-timer.C:
+	case <-time.After(d):
 		return false
 	}
 }
@@ -220,8 +217,6 @@ type tail struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
 }
-
-var _ io.Writer = (*tail)(nil)
 
 const tailSize = 4 << 10
 
