@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/dynamic-resource-allocation/structured/schedulerapi"
 
 	"apportion.dev/apportion/pkg/plan/allocator"
 )
@@ -96,17 +97,16 @@ func describeClaims(claims []allocator.ClaimAllocation, own, cluster *stock) []C
 	for _, c := range claims {
 		claim := Claim{Name: c.Claim.Name, Devices: []Device{}}
 		for _, d := range c.Devices {
-			key := keyOf(d.Device)
 			device := Device{
-				Request: d.Request, Driver: key.driver, Pool: key.pool, Device: key.name,
+				Request: d.Request, Driver: d.Device.Driver.String(), Pool: d.Device.Pool.String(), Device: d.Device.Device.String(),
 				Template: d.Template, AdminAccess: d.AdminAccess, Consumed: d.Consumed,
 			}
-			published := own.find(key)
+			published := own.find(d.Device)
 			if published == nil {
-				published = cluster.find(key)
+				published = cluster.find(d.Device)
 			}
 			if published != nil {
-				device.Kind = kindOf(key.driver, published)
+				device.Kind = kindOf(device.Driver, published)
 				device.Share = d.Consumed != nil && share(published, d.Consumed) < 1
 			}
 			claim.Devices = append(claim.Devices, device)
@@ -121,7 +121,7 @@ func takenBy(claims []allocator.ClaimAllocation) []taken {
 	for _, c := range claims {
 		for _, d := range c.Devices {
 			if !d.AdminAccess {
-				all = append(all, taken{id: keyOf(d.Device), consumed: d.Consumed})
+				all = append(all, taken{id: d.Device, consumed: d.Consumed})
 			}
 		}
 	}
@@ -156,7 +156,7 @@ func totalPrice(claims []NodeClaim) float64 {
 
 // heldByNode is what claims have of the devices of nodes since before the plan.
 func (s *shared) heldByNode() map[string][]taken {
-	nodes := map[deviceKey]string{}
+	nodes := map[schedulerapi.DeviceID]string{}
 	for node, stock := range s.nodeStocks {
 		for device := range stock.byDevice {
 			nodes[device] = node
@@ -168,7 +168,7 @@ func (s *shared) heldByNode() map[string][]taken {
 			continue
 		}
 		for _, result := range claim.Status.Allocation.Devices.Results {
-			key := deviceKey{result.Driver, result.Pool, result.Device}
+			key := schedulerapi.MakeDeviceID(result.Driver, result.Pool, result.Device)
 			if node, has := nodes[key]; has && (result.AdminAccess == nil || !*result.AdminAccess) {
 				held[node] = append(held[node], taken{id: key, consumed: result.ConsumedCapacity})
 			}

@@ -15,15 +15,8 @@ import (
 // that consumes none.
 type stock struct {
 	units []*unit
-	// byDevice finds the unit of a device.
-	byDevice map[deviceKey]*unit
-}
-
-// deviceKey is a device's name. The pool of a template without a name is empty.
-type deviceKey struct{ driver, pool, name string }
-
-func keyOf(id schedulerapi.DeviceID) deviceKey {
-	return deviceKey{id.Driver.String(), id.Pool.String(), id.Device.String()}
+	// byDevice finds the unit of a device. The pool of a template without a name is empty.
+	byDevice map[schedulerapi.DeviceID]*unit
 }
 
 // unit is a physical device.
@@ -31,12 +24,12 @@ type unit struct {
 	driver   string
 	counters map[string]resourceapi.Counter
 	devices  []*resourceapi.Device
-	ids      []deviceKey
+	ids      []schedulerapi.DeviceID
 }
 
 // taken is a device, or a share of it, that somebody has.
 type taken struct {
-	id deviceKey
+	id schedulerapi.DeviceID
 	// consumed is nil for an exclusive device.
 	consumed map[resourceapi.QualifiedName]resource.Quantity
 }
@@ -49,7 +42,7 @@ type poolSlice struct {
 }
 
 func newStock(slices []poolSlice) *stock {
-	s := &stock{byDevice: map[deviceKey]*unit{}}
+	s := &stock{byDevice: map[schedulerapi.DeviceID]*unit{}}
 	type setName struct{ driver, pool, set string }
 	sets := map[setName]*unit{}
 	for _, slice := range slices {
@@ -70,7 +63,7 @@ func newStock(slices []poolSlice) *stock {
 			if len(u.devices) == 0 {
 				s.units = append(s.units, u)
 			}
-			id := deviceKey{slice.driver, slice.pool, device.Name}
+			id := schedulerapi.MakeDeviceID(slice.driver, slice.pool, device.Name)
 			u.devices, u.ids = append(u.devices, device), append(u.ids, id)
 			s.byDevice[id] = u
 		}
@@ -156,7 +149,7 @@ func ratio(part, whole resource.Quantity) float64 {
 
 // holdings are what is taken of each unit, by device: the sum of shares, nil for an
 // exclusive device.
-type holdings map[*unit]map[deviceKey]map[resourceapi.QualifiedName]resource.Quantity
+type holdings map[*unit]map[schedulerapi.DeviceID]map[resourceapi.QualifiedName]resource.Quantity
 
 func (s *stock) hold(all []taken) holdings {
 	h := holdings{}
@@ -166,7 +159,7 @@ func (s *stock) hold(all []taken) holdings {
 			continue
 		}
 		if h[u] == nil {
-			h[u] = map[deviceKey]map[resourceapi.QualifiedName]resource.Quantity{}
+			h[u] = map[schedulerapi.DeviceID]map[resourceapi.QualifiedName]resource.Quantity{}
 		}
 		consumed := h[u][t.id]
 		if t.consumed != nil {
@@ -233,7 +226,7 @@ func kindOf(driver string, device *resourceapi.Device) string {
 }
 
 // find gives a device with its driver by its name, nil if it is not of this stock.
-func (s *stock) find(id deviceKey) *resourceapi.Device {
+func (s *stock) find(id schedulerapi.DeviceID) *resourceapi.Device {
 	u := s.byDevice[id]
 	if u == nil {
 		return nil
@@ -262,7 +255,7 @@ func (s *stock) unused(h holdings) Unused {
 
 // parts are what is left of a unit of which something is taken: of each shared device
 // what further shares may take, and the largest of the devices beside those taken.
-func (u *unit) parts(h map[deviceKey]map[resourceapi.QualifiedName]resource.Quantity) []UnusedPart {
+func (u *unit) parts(h map[schedulerapi.DeviceID]map[resourceapi.QualifiedName]resource.Quantity) []UnusedPart {
 	var parts []UnusedPart
 	left := maps.Clone(u.counters)
 	name := u.whole().Name
