@@ -120,7 +120,7 @@ var (
 	done    = row{Published{}, nil}
 )
 
-var away = errors.New("the API server is away")
+var errAway = errors.New("the API server is away")
 
 func TestSteps(t *testing.T) {
 	tests := []struct {
@@ -136,7 +136,7 @@ func TestSteps(t *testing.T) {
 			{Reread{Node: node(), Before: record(1), After: record(1)}, []string{"show part(missing)+gpu"}},
 			{ClaimsChanged{}, []string{"readagain"}},
 			{FieldsDropped{[]string{SharesGate}}, nil},
-			{Stop{away}, []string{"end: the API server is away"}},
+			{Stop{errAway}, []string{"end: the API server is away"}},
 			{all, nil},
 			{Found{Node: with(node(), replaced)}, nil},
 		}},
@@ -154,13 +154,13 @@ func TestSteps(t *testing.T) {
 			done,
 		}},
 		{"devices that could not be published are published the next time, changed or not", []row{
-			started, learned, {Published{away}, nil},
+			started, learned, {Published{errAway}, nil},
 			{Found{Node: node()}, []string{"show part+gpu", "publish 2"}}, done,
 			{Found{Node: node()}, []string{"show part+gpu"}},
 		}},
 		{"what was built while publishing failed is published at once", []row{
 			started, learned, {Found{Node: with(node(), unloaded)}, []string{"show "}},
-			{Published{away}, []string{"publish 0"}}, done,
+			{Published{errAway}, []string{"publish 0"}}, done,
 		}},
 		{"an upgrade reaches prepared claims, whoever read it", []row{
 			started, learned, done,
