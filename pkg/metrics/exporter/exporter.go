@@ -72,6 +72,7 @@ type Exporter struct {
 	generation uint64
 	views      []view
 	charger    *charger
+	labels     labelCache
 
 	// errors is the number of the ownership service's errors, verified when the owners
 	// were last known to be right, in nanoseconds since 1970, or 0.

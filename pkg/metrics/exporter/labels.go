@@ -48,6 +48,36 @@ func (l labels) set() labelSet {
 	return set
 }
 
+// labelKey is all that the labels of a series are made of. What it points to is never
+// changed.
+type labelKey struct {
+	gpu                     gpumetrics.GPUIdentity
+	uuid, profile, instance string
+	owner                   *ownership.Owner
+	consumer                *ownership.Consumer
+	container               string
+	// account is one whose device was as device says.
+	account *account
+	device  ownership.Device
+}
+
+// labelCache keeps labels from one sample to the next: making them is most of the work
+// of a sample, and while owners stay the same so do they.
+type labelCache struct{ last, now map[labelKey]labelSet }
+
+// turn begins a new sample: labels that the last one did not use are forgotten.
+func (c *labelCache) turn() { c.last, c.now = c.now, make(map[labelKey]labelSet, len(c.now)) }
+
+func (c *labelCache) of(key labelKey, labels func() labels) labelSet {
+	key.gpu.Minor = nil // Not among these labels, and another pointer with every reading.
+	set, ok := c.last[key]
+	if !ok {
+		set = labels().set()
+	}
+	c.now[key] = set
+	return set
+}
+
 // clean makes a text one that all encodings can carry: one bad label value would cost
 // the whole scrape.
 func clean(text string) string {
@@ -91,10 +121,15 @@ func (e *Exporter) deviceLabels(d *gpumetrics.Device, a *attribution) labels {
 }
 
 func (l labels) place(profile string, instance *int) {
-	l[labelInstanceProfile] = profile
-	if instance != nil {
-		l[labelInstanceID] = strconv.Itoa(*instance)
+	l[labelInstanceProfile], l[labelInstanceID] = profile, instanceText(instance)
+}
+
+// instanceText is the number of a GPU instance, empty for a whole GPU.
+func instanceText(instance *int) string {
+	if instance == nil {
+		return ""
 	}
+	return strconv.Itoa(*instance)
 }
 
 // hold says by which claim a device is held.

@@ -47,6 +47,7 @@ func (s seriesSet) add(m metric, set labelSet, value float64) {
 
 // series makes the series of all that is known now.
 func (e *Exporter) series() []*dto.MetricFamily {
+	e.labels.turn()
 	s := seriesSet{}
 	inPartitions := e.inPartitions()
 	for i := range e.views {
@@ -91,16 +92,20 @@ func (e *Exporter) addView(s seriesSet, v *view, inPartitions map[fieldOfGPU]boo
 
 // addUser adds what a container uses of a device, and its limits by its claims.
 func (e *Exporter) addUser(s seriesSet, v *view, u *user) {
+	d := &v.device
 	labelsBy := func(o *ownership.Owner) labelSet {
-		l := e.gpuLabels(&v.device.GPU)
-		if o != nil {
-			l.hold(o)
-		}
-		l[labelDeviceUUID] = v.device.UUID
-		l.place(v.device.Profile, v.device.GPUInstanceID)
-		e.consumerLabels(l, u.consumer)
-		l[labelContainer] = u.container.Name
-		return l.set()
+		key := labelKey{gpu: d.GPU, uuid: d.UUID, profile: d.Profile, instance: instanceText(d.GPUInstanceID), owner: o, consumer: u.consumer, container: u.container.Name}
+		return e.labels.of(key, func() labels {
+			l := e.gpuLabels(&d.GPU)
+			if o != nil {
+				l.hold(o)
+			}
+			l[labelDeviceUUID] = d.UUID
+			l.place(d.Profile, d.GPUInstanceID)
+			e.consumerLabels(l, u.consumer)
+			l[labelContainer] = u.container.Name
+			return l
+		})
 	}
 	var limits []labelSet
 	for _, o := range u.owners {
@@ -128,14 +133,17 @@ func (e *Exporter) addUser(s seriesSet, v *view, u *user) {
 func (e *Exporter) addInfo(s seriesSet, o *ownership.Owner, d *gpumetrics.Device) {
 	used := false
 	add := func(c *ownership.Consumer, container string) {
-		l := e.gpuLabels(&d.GPU)
-		l.place(d.Profile, d.GPUInstanceID)
-		l.hold(o)
-		if c != nil {
-			e.consumerLabels(l, c)
-		}
-		l[labelContainer] = container
-		s.add(ownerInfo, l.set(), 1)
+		key := labelKey{gpu: d.GPU, profile: d.Profile, instance: instanceText(d.GPUInstanceID), owner: o, consumer: c, container: container}
+		s.add(ownerInfo, e.labels.of(key, func() labels {
+			l := e.gpuLabels(&d.GPU)
+			l.place(d.Profile, d.GPUInstanceID)
+			l.hold(o)
+			if c != nil {
+				e.consumerLabels(l, c)
+			}
+			l[labelContainer] = container
+			return l
+		}), 1)
 		used = true
 	}
 	for i := range o.Consumers {
@@ -211,14 +219,17 @@ func (e *Exporter) addAccounts(s seriesSet) {
 }
 
 func (e *Exporter) accountLabels(a *account) labelSet {
-	l := e.gpuLabels(&a.gpu)
-	if !a.nobody() {
+	return e.labels.of(labelKey{gpu: a.gpu, account: a, device: a.device}, func() labels {
+		l := e.gpuLabels(&a.gpu)
+		if a.nobody() {
+			return l
+		}
 		l.place(a.device.Profile, a.device.GPUInstanceID)
 		l.hold(&ownership.Owner{Device: a.device, Claim: a.key.claim, Request: a.key.owner.Request})
 		if p := a.key.pod; p != (podKey{}) {
 			l.pod(p.namespace, p.name, p.uid, nil)
 		}
 		l[labelWorkloadKind], l[labelWorkload] = a.key.workload.Kind, a.key.workload.Name
-	}
-	return l.set()
+		return l
+	})
 }
