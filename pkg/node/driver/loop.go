@@ -102,11 +102,14 @@ func (d *Driver) show(ctx context.Context, v follow.View) {
 	d.reportProblems(ctx, before.View, v)
 }
 
-// readAgain reads between two looks at the records. It returns false if ctx ended.
+// readAgain reads between two looks at the records, the second of which also has what
+// was unprepared since the first. It returns false if ctx ended.
 func (d *Driver) readAgain(ctx context.Context) (follow.Reread, bool) {
+	released := d.preparer.NoteReleased()
 	before := d.held(ctx)
 	node, err := d.Source.Snapshot(ctx)
-	return follow.Reread{Node: node, Before: before, After: d.held(ctx)}, err == nil
+	after := d.held(ctx)
+	return follow.Reread{Node: node, Before: before, After: append(after, released()...)}, err == nil
 }
 
 func (d *Driver) held(ctx context.Context) []prepare.HeldPartition {

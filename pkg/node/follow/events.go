@@ -26,7 +26,9 @@ type Found struct {
 	Records []prepare.HeldPartition
 }
 
-// Reread answers [ReadAgain]: the node was read between two looks at the records.
+// Reread answers [ReadAgain]: the node was read between two looks at the records. After
+// has also, without instances, the partitions that were released since Before: one may
+// have been made and removed in between.
 type Reread struct {
 	Node          inventory.Node
 	Before, After []prepare.HeldPartition

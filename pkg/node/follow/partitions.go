@@ -65,7 +65,8 @@ func exists(node inventory.Node, p prepare.HeldPartition) bool {
 
 // compare works out the ownership of what was read between two looks at the
 // records. A partition that either look knows is ours, and one is lost only if
-// both looks know it as ready, since it may be made or undone meanwhile.
+// both looks know it as ready and it was not released in between, since it may be made
+// or undone meanwhile.
 func compare(node inventory.Node, before, after []prepare.HeldPartition) partitions {
 	o := partitions{ours: slices.Clone(after)}
 	for _, p := range before {
@@ -75,7 +76,8 @@ func compare(node inventory.Node, before, after []prepare.HeldPartition) partiti
 			o.ours = append(o.ours, p)
 			continue
 		}
-		ready := p.Instance != nil && after[i].Instance != nil && *p.Instance == *after[i].Instance
+		changing := slices.ContainsFunc(after, func(q prepare.HeldPartition) bool { return same(q) && q.Instance == nil })
+		ready := p.Instance != nil && !changing && *p.Instance == *after[i].Instance
 		if ready && readable(node, p.GPU) && !exists(node, p) {
 			o.lost = append(o.lost, p)
 		}

@@ -39,6 +39,8 @@ func TestWhosePartitionIsIt(t *testing.T) {
 		{"being made, and not there yet", []prepare.HeldPartition{making(0)}, []prepare.HeldPartition{ready(0, 7)}, nil, nil, nil},
 		{"undone and not there any more", []prepare.HeldPartition{ready(0, 7)}, nil, nil, nil, nil},
 		{"destroyed by somebody", []prepare.HeldPartition{ready(0, 7), ready(1, 8)}, []prepare.HeldPartition{ready(0, 7), ready(1, 8)}, []inventory.MIGInstance{instance(19, 1)}, nil, []int{0}},
+		{"made and removed between the looks", nil, []prepare.HeldPartition{making(0)}, []inventory.MIGInstance{instance(19, 0)}, nil, nil},
+		{"removed and made for another claim between the looks", []prepare.HeldPartition{ready(0, 7)}, []prepare.HeldPartition{ready(0, 7), making(0)}, nil, nil, nil},
 		{"made again meanwhile", []prepare.HeldPartition{ready(0, 7)}, []prepare.HeldPartition{ready(0, 8)}, nil, nil, nil},
 	}
 	for _, test := range tests {

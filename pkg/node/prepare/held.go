@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+	"sync"
 
 	"apportion.dev/apportion/pkg/gpu/inventory"
 	"apportion.dev/apportion/pkg/node/mig"
@@ -43,4 +44,43 @@ func (p *Preparer) Held() ([]HeldPartition, error) {
 		return cmp.Or(strings.Compare(a.GPU, b.GPU), cmp.Compare(a.Start, b.Start), strings.Compare(a.Profile, b.Profile))
 	})
 	return out, nil
+}
+
+// releases notes the partitions of claims whose records are removed while somebody
+// wants to know.
+type releases struct {
+	mu     sync.Mutex
+	noting bool
+	noted  []HeldPartition
+}
+
+// NoteReleased begins to note the partitions whose claims are unprepared. The function
+// ends it and returns them, without instances. Between two calls of Held a partition
+// may be made for a claim and removed again: neither has it, and it was a claim's all
+// the same. One caller at a time.
+func (p *Preparer) NoteReleased() (released func() []HeldPartition) {
+	r := &p.releases
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.noting, r.noted = true, nil
+	return func() []HeldPartition {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.noting = false
+		return r.noted
+	}
+}
+
+// note is called before a record is removed.
+func (r *releases) note(record *Record) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.noting {
+		return
+	}
+	for _, d := range record.Devices {
+		if d.onDemand() {
+			r.noted = append(r.noted, HeldPartition{Partition: d.partition()})
+		}
+	}
 }

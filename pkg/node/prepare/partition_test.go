@@ -65,6 +65,25 @@ func TestPartitionIsMadeAndDestroyedWithItsClaim(t *testing.T) {
 	}
 }
 
+// TestAClaimsPartitionIsNotTakenForAnAdministrators: it was, and "not on this node any
+// more" for the next claim, when a claim came and went while the hardware was read.
+func TestAClaimsPartitionIsNotTakenForAnAdministrators(t *testing.T) {
+	n := newMIGNode(t, t.TempDir())
+	n.mustPrepare(t, claim("1", result("gpu-a-mig-3g-20gb-0")))
+	if err := n.Unprepare(t.Context(), "1"); err != nil {
+		t.Fatal(err)
+	}
+	released := n.NoteReleased()
+	n.mustPrepare(t, claim("2", result("gpu-a-mig-3g-20gb-4")))
+	if err := n.Unprepare(t.Context(), "2"); err != nil {
+		t.Fatal(err)
+	}
+	want := HeldPartition{Partition: inventory.Partition{GPU: "GPU-a", Profile: "3g.20gb", Start: 4}}
+	if got := released(); len(got) != 1 || got[0] != want {
+		t.Errorf("released are %+v, want %+v", got, want)
+	}
+}
+
 func TestPartitionOfAFailedPrepareIsDestroyed(t *testing.T) {
 	n := newMIGNode(t, t.TempDir())
 	n.specs.failure = errors.New("disk is full")

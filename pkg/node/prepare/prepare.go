@@ -138,7 +138,8 @@ type Preparer struct {
 	claims claimLocks
 	// undoing has the UIDs of the claims that are being undone, whose records are still
 	// there.
-	undoing sync.Map
+	undoing  sync.Map
+	releases releases
 }
 
 // New makes the driver's folders for records and locks and returns a Preparer.
@@ -336,6 +337,7 @@ func (p *Preparer) undo(ctx context.Context, operation string, record *Record) (
 		}
 	}
 	// gofail: var undoAfterSteps struct{}
+	p.releases.note(record)
 	if err := p.store.remove(record.Claim.UID); err != nil {
 		return fmt.Errorf("remove the record of claim %s: %w", record.Claim, err)
 	}
