@@ -33,7 +33,7 @@ func connect(kubeconfig, context string) (*clients, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the kubeconfig: %w", err)
 	}
-	// What the server wants to say would stand in the middle of the table.
+	// Warnings of the API server would appear in the middle of the table.
 	config.WarningHandler, config.WarningHandlerWithContext = nil, rest.NoWarnings{}
 	config.UserAgent = rest.DefaultKubernetesUserAgent()
 	config.QPS, config.Burst = 50, 100

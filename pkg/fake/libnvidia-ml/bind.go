@@ -34,8 +34,8 @@ var structVersions = map[reflect.Type]uint32{
 
 func notSupported(arguments) nvml.Return { return nvml.ERROR_NOT_SUPPORTED }
 
-// bind makes the handler of a function. What has neither a handler by hand nor a method
-// of its shape is not supported.
+// bind makes the handler of a function. A function that has neither a handwritten handler
+// nor a method of its shape is not supported.
 func bind(f function) handler {
 	if h, ok := byHand[f.name]; ok {
 		return h

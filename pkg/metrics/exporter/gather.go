@@ -16,7 +16,7 @@ import (
 
 var _ prometheus.Gatherer = (*Exporter)(nil)
 
-// Gather implements [prometheus.Gatherer]. What it returns is never changed.
+// Gather implements [prometheus.Gatherer]. Its result is immutable.
 func (e *Exporter) Gather() ([]*dto.MetricFamily, error) {
 	p, now := e.current.Load(), time.Now()
 	families := e.ownFamilies(p, now)

@@ -11,9 +11,9 @@ import (
 )
 
 // The mocks of go-nvml panic on a call that nobody implemented. Here every such
-// call returns zero values and ERROR_NOT_SUPPORTED. What embeds these overrides what
-// it implements, so the mocks' record of calls, which grows with every call, sees only
-// calls that are not supported.
+// call returns zero values and ERROR_NOT_SUPPORTED. A type that embeds one
+// overrides the calls that it implements, so the mock's record of calls, which grows
+// with every call, has only those that are not supported.
 var (
 	Device          = notSupported(&mock.Device{})
 	GPUInstance     = notSupported(&mock.GpuInstance{})
